@@ -215,16 +215,7 @@ class Trainer(OfModule):
         if callable(self._optimizer):  # one that wants to know the run, as the others leave it
             callbacks = (*callbacks, self._optimizer)
         settings, processes = self._settings, self._processes
-        public = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
-        with processes.together(**public, optimizer=type(self._optimizer).__name__, watch=repr(watch.odometer)):
-            records = self._records(inputs, targets, people, watch, shares)
-            # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-            sampling = self._begun(records, watch)
-        processes.refuse_shared(records.ids or ())
-        if processes.alike:
-            self._secret = processes.broadcast(secrets.randbits(128))
-        with processes.together():
-            self._gradients.prepare(records.inputs, records.targets)
+        records, sampling = self._compared(inputs, targets, people, watch, shares)
         with Interruptions(kept is not None or self._ledger is not None) as interruptions, ExitStack() as stack:
             with processes.together():
                 opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
@@ -250,9 +241,22 @@ class Trainer(OfModule):
             for _ in self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions):
                 yield self._view
             if self._held is not None:
-                self._held.settle(
-                    self.card(delta=self._held.delta), [whole(each) for each in self._module.parameters()]
-                )
+                self._held.settle(self.card(delta=self._held.delta), list(map(whole, self._module.parameters())))
+
+    def _compared(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> tuple[Records, Any]:
+        """The records and the sampling, once all processes have the same settings, and the module was compared."""
+        settings, processes = self._settings, self._processes
+        public = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
+        with processes.together(**public, optimizer=type(self._optimizer).__name__, watch=repr(watch.odometer)):
+            records = self._records(inputs, targets, people, watch, shares)
+            # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
+            sampling = self._begun(records, watch)
+        processes.refuse_shared(records.ids or ())
+        if processes.alike:
+            self._secret = processes.broadcast(secrets.randbits(128))
+        with processes.together():
+            self._gradients.prepare(records.inputs, records.targets)
+        return records, sampling
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         settings, caller = self._settings, self._people
@@ -362,9 +366,7 @@ class Trainer(OfModule):
         own: Any = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
         told: list[Any] = processes.all_gather(own)
         if None in told and any(each and (max(each[0]) > 0 or each[1] > 1) for each in told):
-            raise ArgumentError(
-                "resume: a process has no run in its folder, and others have: give each the same as before"
-            )
+            raise ArgumentError("resume: a process has no run in its folder, and others have: give each its own again")
         if own is None or folder is None:
             return
         first: Any = processes.broadcast

@@ -232,7 +232,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _prefix(self) -> str:
-        """What the settings of the last step of a pipeline are named with."""
+        """The beginning of the names of settings of the last step of a pipeline."""
         return f"{self.estimator.steps[-1][0]}__" if isinstance(self.estimator, Pipeline) else ""
 
     def __sklearn_tags__(self) -> Tags:

@@ -85,12 +85,8 @@ class TorchModel:
         return _norm(self._gradients.parameters) <= self._largest  # False where it is not a number
 
     def state(self) -> dict[str, Any]:
-        shards = self._gradients.shards
-        shards.reshard()
-        return {
-            "module": kept(self._module.state_dict()),
-            "optimizer": kept(self._optimizer.state_dict()),
-        }
+        self._gradients.shards.reshard()
+        return {"module": kept(self._module.state_dict()), "optimizer": kept(self._optimizer.state_dict())}
 
     def load(self, state: Mapping[str, Any]) -> None:
         shards = self._gradients.shards
@@ -215,32 +211,28 @@ class Processes:
         distributed.broadcast_object_list(box, group=self._group, group_src=0)
         return box[0]
 
-    def agree(self, error: Exception | None = None, **settings: object) -> None:
-        """Raise this process's error; or ArgumentError, where another has one or begins with other settings, public."""
-        if self.single and error is None:
-            return
-        told = self.all_gather((None if error is None else f"{type(error).__name__}: {error}", settings))
-        if error is not None:
-            raise error
-        for rank, (failed, others) in enumerate(told):
-            if failed is not None:
-                raise ArgumentError(f"group: process {rank} can't go on, so nobody does: {failed}")
-            for name, value in settings.items():
-                if others.get(name) != value:
-                    raise ArgumentError(f"group: {name}={value!r} here and {others.get(name)!r} in process {rank}")
-
     @contextmanager
     def together(self, **settings: object) -> Iterator[None]:
-        """Where what is done inside raises in one process, raise in all of them, before any goes on."""
+        """Where what is done inside raises in one process, or settings, public, differ, raise in all of them."""
         failed = None
         try:
             yield
         except Exception as error:
             failed = error
-        self.agree(failed, **settings)
+        reason = None if failed is None else f"{type(failed).__name__}: {failed}"
+        told = () if self.single else self.all_gather((reason, settings))
+        if failed is not None:
+            raise failed
+        for rank, (reason, others) in enumerate(told):
+            if reason is not None:
+                raise ArgumentError(f"group: process {rank} can't go on, so nobody does: {reason}")
+            for name in (each for each in settings if others[each] != settings[each]):
+                raise ArgumentError(f"group: {name}={settings[name]!r} here and {others[name]!r} in process {rank}")
 
     def refuse_shared(self, ids: Sequence[object]) -> None:
         """Refuse ids of people that are in several processes: each would charge them for a part of what they give."""
+        if self.single:
+            return
         key = self.broadcast(secrets.token_bytes(16))
         own = {blake2b(f"{type(each).__name__} {each!r}".encode(), digest_size=12, key=key).digest() for each in ids}
         if len(set().union(*(told := self.all_gather(own)))) < sum(map(len, told)):
