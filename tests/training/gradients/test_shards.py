@@ -57,9 +57,12 @@ def test_a_sharded_module_is_trained_as_a_whole_one(tmp_path):
 def test_parts_adapters_replicas_and_fixed_batches(tmp_path):
     """Parameters outside the shards, low-rank adapters beside frozen ones, several copies of each shard, correlated
     noise, and a whole module in two processes."""
-    together(tmp_path, "part", "adapters", "replicas", "whole", "batches", "half")
+    together(tmp_path, "part", "adapters", "replicas", "whole", "batches", "sampled", "half")
     for case in ("part", "adapters", "replicas", "whole", "batches"):
         compared(tmp_path, case, 1e-6)
+    first, second = (np.load(tmp_path / f"sampled-{rank}.npz") for rank in range(2))  # the samples are other ones
+    assert np.array_equal(first["weights"], second["weights"])
+    assert min(first["spent"].min(), second["spent"].min()) > 0
     compared(tmp_path, "half", 5e-2)  # FSDP computes in bfloat16 there, and one process in single precision
 
 
