@@ -57,3 +57,17 @@ def test_noise_that_is_the_same_in_each_process_is_found():
     status, found = killed("--broken", "noise", "--kills", 8, "--doors", doors, "--signals", "SIGKILL")
     assert (status, found["used again"] > 0) == (1, True)
     assert any("used again" in problem for problem in found["problems"])
+
+
+def test_either_of_two_processes_is_killed_and_both_go_on():
+    """Nobody is undercharged, of a module in shards and of one with correlated noise; the control, without a journal,
+    is found."""
+    command = [sys.executable, "-W", "ignore", SCRIPT.with_name("together.py"), "--quick"]
+    run = subprocess.run(command, stdout=subprocess.PIPE, timeout=300, check=False)
+    assert run.returncode == 0
+    assert [each["problems"] for each in json.loads(run.stdout)] == [[], []]
+    assert all(each["steps taken again"] > 0 for each in json.loads(run.stdout))
+    broken = [*command, "--doors", "sharded", "--broken", "announcements"]
+    run = subprocess.run(broken, stdout=subprocess.PIPE, timeout=300, check=False)
+    assert run.returncode == 1
+    assert any("undercharged" in problem for problem in json.loads(run.stdout)[0]["problems"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from almoner import errors, filters, training
+from almoner import errors, filters, odometers, training
 from almoner.training.callbacks import AdamBC, DecreasingNoise, Evaluation, MovingAverage, Progress, Schedule
 from training_runs import BY_RECORD, N, network, trainer
 
@@ -151,3 +151,24 @@ def test_the_second_moment_without_noise_is_that_of_the_signal():
     square = float(state["square"].mean()) / (1 - 0.9999**steps)
     assert abs(square - 1.01) < 0.002
     assert abs(square - state["noise"] / (1 - 0.9999**steps) - 0.01) < 0.002
+
+
+def test_a_progress_bar_shows_what_was_spent_so_far(data, monkeypatch):
+    """The bound of an odometer for the worst case of all releases, questions too; it grows, and never is too small."""
+    shown, sum_ = [], odometers.Renyi(delta=1e-5)
+    progress = Progress(sum_)
+    update = progress._bar.update
+    monkeypatch.setattr(progress._bar, "update", lambda task, **what: shown.append(what) or update(task, **what))
+
+    def asks(run):
+        if run.step == 2:
+            run.noisy_sum(lambda output, _: (output[:, 0] > 0).double(), sigma=300.0)
+
+    run = trainer(filters.Gaussian(epsilon=1.0, delta=1e-5), steps=3).fit(*data, callbacks=[asks, progress])
+    told = [float(each["description"].split()[4]) for each in shown if "description" in each]
+    assert told == sorted(told)
+    assert len(set(told)) == 4
+    for mechanism, times in run.released.items():
+        for _ in range(times):
+            sum_.charge(mechanism)
+    assert sum_.epsilon() <= told[-1] <= sum_.epsilon() * 1.02

@@ -15,7 +15,7 @@ Source: theory 5.1 to 5.3, 5.10, 5.12; docs/proofs/one-account.md
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, nextafter, sqrt
 from pathlib import Path
@@ -74,6 +74,19 @@ class OnLedger:
     def opened(self) -> tuple[Ledger, bool]:
         """The ledger, open, and whether it was opened here."""
         return (self.ledger, False) if isinstance(self.ledger, Ledger) else (Ledger.open(self.ledger), True)
+
+    def of_process(self, name: str) -> "OnLedger":
+        """This ledger for one of several processes, each of which is a training there of its own people."""
+        if (
+            name
+            and not isinstance(self.ledger, Ledger)
+            and not str(self.ledger).startswith(("postgresql:", "postgres:"))
+        ):
+            raise Unsupported(
+                "ledger: a file is open in one process at a time: with group=, a ledger on a server, "
+                f"OnLedger('postgresql://server/database', {self.key!r})"
+            )
+        return replace(self, key=self.key + name)
 
     def whole(self) -> Any:
         """The budget of a Trainer on this ledger; raises ArgumentError where there is none."""

@@ -23,6 +23,7 @@ from almoner.training._accounts import ids_and_rows
 from almoner.training.gradients import _batches
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor
 from almoner.training.gradients._self_check import evaluation_mode
+from almoner.training.gradients._shards import Shards
 
 LABELS = ("labels", "label")  # names of the target in a record that is a dict
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
@@ -244,9 +245,12 @@ def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: 
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():
-        for start in range(0, len(targets), OUTPUTS_AT_ONCE):
-            rows = slice(start, start + OUTPUTS_AT_ONCE)
+        for start in range(0, Shards(module).most(len(targets)), OUTPUTS_AT_ONCE):
+            some = start < len(targets)  # else it is a pass in step with other processes
+            rows = slice(start, start + OUTPUTS_AT_ONCE) if some else slice(0, 1)
             output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)
+            if not some:
+                continue
             goals = targets[rows].to(device)
             numbers = values(output, goals)
             if not isinstance(numbers, Tensor) or numbers.shape != (len(goals),):

@@ -7,6 +7,7 @@ Names and symbols
 Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Algorithms 3, 7 and 8
 """
 
+import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from almoner import _check, filters
-from almoner.errors import ArgumentError, Unsupported
+from almoner.errors import ArgumentError, DataError, Unsupported
 from almoner.individual import BudgetStatement, Statement
 from almoner.individual import Filter as PersonFilter
 from almoner.individual import Odometer as PersonOdometer
@@ -49,6 +50,7 @@ from almoner.training._run.settings import (
 from almoner.training.correlated._kinds import FixedBatches
 from almoner.training.gradients import Gradients
 from almoner.training.gradients._batches import check_batch
+from almoner.training.gradients._shards import whole
 
 OWN_SAMPLES = (filters.RenyiOrder, filters.RenyiCurve, filters.Zcdp)  # bounds may use past samples: theory 5.6
 
@@ -88,6 +90,7 @@ class Trainer(OfModule):
 
     _run: Run | None = None
     _held: LedgerRun | None = None
+    _secret: int | None = None
 
     @_check.renamed(RENAMED)
     def __init__(
@@ -114,20 +117,21 @@ class Trainer(OfModule):
             checked_sampling(sampling)
         self._seed, self._processes = seed, Processes(compute.group)
         self._gradients = Gradients(module, loss, **compute.options())
+        self._processes.use(self._gradients.shards)
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer, self._given = module, optimizer, budget
         self._people = budget if isinstance(budget, PersonFilter) else None
         self._ledger = budget if isinstance(budget, OnLedger) else None
         if self._ledger is not None:
-            kinds = {"individual=False": not individual, "group=": not self._processes.single}
-            self._ledger.refuse(seed=seed, **kinds)
+            self._ledger.refuse(seed=seed, **{"individual=False": not individual})
+            self._ledger = self._ledger.of_process(self._processes.name)
             budget = self._ledger.whole()
         if self._people is not None and not individual:
             raise ArgumentError("budget: accounts per person need individual=True")
         noise, clip = noise_multiplier, float(max_grad_norm)
         if isinstance(sampling, FixedBatches):
-            if not self._processes.single or isinstance(budget, Boundary):
-                raise Unsupported("FixedBatches: neither a group= nor an odometer is done together with them")
+            if isinstance(budget, Boundary):
+                raise Unsupported("FixedBatches: an odometer is not done together with them")
             plan = batch_plan(sampling, steps=steps, people=divisor, max_grad_norm=clip)
             one = picked(budget, steps=1, noise_multiplier=noise, max_grad_norm=plan.together, individual=individual)
             chosen = noise_for(plan, one, given=noise, clip=clip)
@@ -210,36 +214,49 @@ class Trainer(OfModule):
         kept, watch, callbacks = RunFolder.of(folder), watched(watch), checked_callbacks(callbacks)
         if callable(self._optimizer):  # one that wants to know the run, as the others leave it
             callbacks = (*callbacks, self._optimizer)
-        records = self._records(inputs, targets, people, watch, shares)
-        # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-        sampling = self._begun(records, watch)
-        self._gradients.prepare(records.inputs, records.targets)
+        settings, processes = self._settings, self._processes
+        records, sampling = self._compared(inputs, targets, people, watch, shares)
         with Interruptions(kept is not None or self._ledger is not None) as interruptions, ExitStack() as stack:
-            opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
-            loaded = None if opened is None else stack.enter_context(closing(opened)).load()
-            on, ids, budget = self._ledger, records.ids if self._ledger else None, self._settings.budget
-            held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, begun=loaded is not None)
-            self._held = None if held is None else stack.enter_context(held)
-            run = self._built(records, sampling, watch, shares, opened, interruptions, resumed=loaded is not None)
-            if loaded is not None:
-                check_shares(shares, loaded[0]["book"]["accounts"])
-                run.resume(*loaded, first=self._processes.broadcast)
-                if self._held is not None:
-                    run.book.accounts = self._held.accounts(run.book.accounts)
-            own = self._given if self._ledger is None and loaded is None else None
-            if isinstance(own, filters.Filter):
-                own.refuse_if_given()
+            with processes.together():
+                opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
+                loaded = None if opened is None else stack.enter_context(closing(opened)).load()
+                on, ids, budget = self._ledger, records.ids if self._ledger else None, settings.budget
+                held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, begun=loaded is not None)
+                self._held = None if held is None else stack.enter_context(held)
+                run = self._built(records, sampling, watch, shares, opened, interruptions, resumed=loaded is not None)
+                own = self._given if self._ledger is None and loaded is None else None
+                if loaded is not None:
+                    check_shares(shares, loaded[0]["book"]["accounts"])
+                    run.check(loaded[0])
+                elif isinstance(own, filters.Filter):
+                    own.refuse_if_given()
+            self._resume(run, loaded)
             if watch.counting is not None:
-                gate = put_in_front(watch.counting, run.book, sampling, self._settings, self._processes)
+                gate = put_in_front(watch.counting, run.book, sampling, settings, processes)
                 self._view.counting = gate.answer
             if isinstance(own, filters.Filter):
                 own.hand_over("Trainer.fit")
             self._run = run
-            self._processes.broadcast_module(self._module)
+            processes.broadcast_module(self._module)
             for _ in self._train(run, callbacks, stack, None if kept is None else kept.every, interruptions):
                 yield self._view
             if self._held is not None:
-                self._held.settle(self.card(delta=self._held.delta), list(self._module.parameters()))
+                self._held.settle(self.card(delta=self._held.delta), list(map(whole, self._module.parameters())))
+
+    def _compared(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> tuple[Records, Any]:
+        """The records and the sampling, once all processes have the same settings, and the module was compared."""
+        settings, processes = self._settings, self._processes
+        public = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
+        with processes.together(**public, optimizer=type(self._optimizer).__name__, watch=repr(watch.odometer)):
+            records = self._records(inputs, targets, people, watch, shares)
+            # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
+            sampling = self._begun(records, watch)
+        processes.refuse_shared(records.ids or ())
+        if processes.alike:
+            self._secret = processes.broadcast(secrets.randbits(128))
+        with processes.together():
+            self._gradients.prepare(records.inputs, records.targets)
+        return records, sampling
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         settings, caller = self._settings, self._people
@@ -314,7 +331,7 @@ class Trainer(OfModule):
         observers: list[Any] = [] if odometer is None else [Bounds(odometer, count if settings.individual else None)]
         observers += [] if watch.losses is None else [Counts(watch.losses)]
         device, total = self._gradients.parameters[0].device, self._processes.noisy_total
-        generator = noise_generator(device, self._seed)
+        generator = noise_generator(device, self._seed, self._secret)
         book = MemoryBook(
             self._accounts(count, shares, resumed=resumed),
             current,
@@ -338,8 +355,35 @@ class Trainer(OfModule):
         fixed = settings.fixed() | {"optimizer": type(self._optimizer).__name__}
         if folder is not None:
             fixed["records"] = f"{records.fingerprint()} {count}"
+        if folder is not None:
+            folder.twice = bool(self._gradients.shards)
         model = TorchModel(self._gradients, self._module, self._optimizer)
         return Run(model, sampling, book, current, folder=folder, fixed=fixed)
+
+    def _resume(self, run: Run, loaded: Any) -> None:
+        """Go on from what was loaded, if anything was; all processes with one model."""
+        processes, sharded, folder = self._processes, bool(self._gradients.shards), run.folder
+        own: Any = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
+        told: list[Any] = processes.all_gather(own)
+        if None in told and any(each and (max(each[0]) > 0 or each[1] > 1) for each in told):
+            raise ArgumentError("resume: a process has no run in its folder, and others have: give each its own again")
+        if own is None or folder is None:
+            return
+        first: Any = processes.broadcast
+        if None in told:  # nothing was released: one of them had not begun
+            first = lambda saved: saved  # noqa: E731
+        elif sharded:
+            common = set.intersection(*(set(numbers) for numbers, _ in told))
+            if not common:
+                raise DataError("resume: the processes' folders have no step in common")
+            kept = folder.parts_of(max(common))
+            first = lambda _: (kept["model"], processes.broadcast(kept["run"]))  # noqa: E731
+        run.resume(*loaded, first=first)
+        folder.forget_before()
+        if isinstance(run.sampling, BatchContributions) and not processes.single:
+            run.sampling.begin_afresh(run.current.value.step)
+        if self._held is not None:
+            run.book.accounts = self._held.accounts(run.book.accounts)
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
         settings = self._settings

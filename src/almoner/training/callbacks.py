@@ -23,6 +23,7 @@ from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
 from almoner import _check, _extras
+from almoner._units import shown
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Gaussian, Mechanism, Repeated
 from almoner.odometers import Odometer
@@ -32,8 +33,10 @@ with _extras.need("torch", extra="torch"):
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from almoner.training._card import Boundary, worst_case
 from almoner.training._records import correct, values_by_record
 from almoner.training._run.callback_view import CallbackView
+from almoner.training._run.settings import fresh_odometer
 from almoner.training.gradients._batches import Batch, as_inputs
 
 __all__ = [
@@ -46,10 +49,14 @@ DEVIATIONS = 3.0  # a noisy count is significant if so far above the largest sig
 
 
 class Progress:
-    """A progress bar. It shows the number of steps and the time, which are public, and nothing else."""
+    """A progress bar. It shows the number of steps and the time, which are public, and what was spent so far.
 
-    def __init__(self) -> None:
-        self._bar = Bar(transient=True)
+    Args:
+        odometer: public, fresh. Its bound for a person who pays the most in all that was released so far is shown.
+    """
+
+    def __init__(self, odometer: Boundary | None = None) -> None:
+        self._bar, self._odometer = Bar(transient=True), None if odometer is None else fresh_odometer(odometer)
         self._task: TaskID | None = None
 
     def __call__(self, run: CallbackView) -> None:
@@ -57,6 +64,9 @@ class Progress:
         if self._task is None:
             self._task = self._bar.add_task("training", total=run.last)
             self._bar.start()
+        if self._odometer is not None:
+            epsilon = worst_case(self._odometer, run.released).epsilon()
+            self._bar.update(self._task, description=f"training, epsilon at most {shown(epsilon, 3)} so far")
         self._bar.update(self._task, completed=run.step)
 
     def ended(self, _: CallbackView) -> None:

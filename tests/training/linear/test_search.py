@@ -5,12 +5,14 @@ from math import inf
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from almoner import mechanisms as m
 from almoner.curves import gaussian, tuning
 from almoner.errors import ArgumentError
 from almoner.filters import Gaussian
-from almoner.training import LogisticRegression, PrivateSearch
+from almoner.training import LinearRegression, LogisticRegression, PrivateSearch
 from almoner.training._linear import search as searching
 from almoner.training._linear.search import _right
 
@@ -150,3 +152,37 @@ def test_what_breaks_a_rule_is_refused_before_data_are_touched(change, name):
     search = PrivateSearch(**({"estimator": one(), "grid": GRID} | change))
     with pytest.raises(ArgumentError, match=name):
         search.fit("no rows", "no labels")
+
+
+def test_a_pipeline_is_searched_and_one_that_reads_data_is_refused():
+    """The last step has the budget of one run, and the steps before it read nobody's data."""
+    x, y = people()
+    scaled = make_pipeline(FunctionTransformer(lambda x: x / 10), one())
+    grid = {"logisticregression__learning_rate": [0.5, 4.0]}
+    search = PrivateSearch(scaled, grid, epsilon=8.0, runs=2, seed=3).fit(10 * x, y, np.arange(400) // 2)
+    assert search.card_.epsilon == 8.0 > search.best_estimator_[-1].epsilon
+    assert search.best_estimator_[-1].card_ is search.card_
+    assert search.score(10 * x, y) > 0.9
+    assert set(search.best_params_) == set(grid)
+    reads = PrivateSearch(make_pipeline(StandardScaler(), one()), grid)
+    with pytest.raises(ArgumentError, match=r"'standardscaler' reads people's data.*FrozenEstimator\(StandardScaler"):
+        reads.fit(x, y)
+    with pytest.raises(ArgumentError, match="or end in one"):
+        PrivateSearch(StandardScaler(), {"with_mean": [True]}).fit(x, y)
+
+
+def test_a_regression_is_searched():
+    """Its score is the people whose targets are near, and one person moves it by at most one."""
+    x, _ = people(1000)
+    y = 3 * x[:, 0] + 2
+    model = LinearRegression(steps=30, n_people=1000, bounds_X=(-2, 2), bounds_y=(-1, 5))
+    search = PrivateSearch(model, {"learning_rate": [1e-3, 1.0]}, epsilon=8.0, runs=12, seed=7).fit(x, y)
+    assert search.best_params_ == {"learning_rate": 1.0}
+    assert 0.9 * 1000 < search.best_score_ < 1.1 * 1000
+    assert search.score(x, y) > 0.8
+    best, owners = search.best_estimator_, np.arange(1000) // 3
+    whole = _right(best, x, y, owners)
+    for person in (0, 7, 333):
+        without = _right(best, x[owners != person], y[owners != person], owners[owners != person])
+        assert 0 <= whole - without <= searching.PARTS
+    assert _right(best, x[:1], np.array([np.nan]), None) == 0

@@ -9,7 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from almoner import _check, _search, mechanisms
@@ -19,15 +21,16 @@ from almoner.curves import gaussian, tradeoff, tuning
 from almoner.errors import ArgumentError
 from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
-from almoner.training._linear.estimator import LogisticRegression
+from almoner.training._linear.estimator import PrivateDescent
 from almoner.training._linear.partial import Features, Floats
-from almoner.training._linear.wrappers import Copied, Predicting
+from almoner.training._linear.wrappers import Copied, reads_data
 from almoner.training._run.books import publish
 
 OF_DESCENT = ("average", "decay", "extra_steps", "momentum", "pace")
 TUNABLE = (*(f"descent__{name}" for name in OF_DESCENT), "learning_rate", "max_grad_norm", "steps")
 SCORE_SHARE = 0.1
 MOST_CANDIDATES = 10_000
+PARTS = 2**20  # of one person, that the score of a regression counts
 
 HeldOut = tuple[Features, ArrayLike] | tuple[Features, ArrayLike, ArrayLike]
 
@@ -38,11 +41,11 @@ class Plan:
 
     best: mechanisms.BestOf
     epsilon: float  # of the accounts of one run, at the delta of the search
-    score: mechanisms.Gaussian  # a noisy count of the people whom a model gets right
+    score: mechanisms.Gaussian  # a noisy count of the people whom a model gets right, or of how nearly
 
 
 @dataclass(eq=False, repr=False)
-class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
     """The best of a random number of private trainings, each with settings drawn at random from a public grid.
 
     Only the best model is released, with its settings and its noisy score; the number of runs stays secret. All runs,
@@ -50,9 +53,10 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
 
     Parameters
     ----------
-    estimator : a `LogisticRegression` with the settings that are not tuned; its epsilon, delta and seed are replaced.
+    estimator : a `LogisticRegression` or a regression, or a `Pipeline` that ends in one and whose other steps read no
+        private data, with the settings that are not tuned; its epsilon, delta and seed are replaced.
     grid : {setting: values}, public: all combinations are candidates, each as likely as the others. Settings of the
-        descent are named as in scikit-learn: `descent__momentum`.
+        descent, and of the last step of a pipeline, are named as in scikit-learn: `descent__momentum`.
     epsilon, delta : the guarantee for each person.
     runs : how many runs are expected, above 1, at most 1,000.
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
@@ -63,8 +67,9 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
     ----------
     best_estimator_, best_params_, best_score_ : the model, its settings, and the noisy number of people whom it gets
         right; public. The model has the card of the search, and no accounts: its run alone is less than what was paid.
+        Of a regression: everybody's 1 - (error / width of bounds_y)^2 on average over own rows, added up.
     card_ : the guarantee of the search; public.
-    classes_, n_features_in_ : as in `LogisticRegression`.
+    classes_, n_features_in_ : as in the estimator.
 
     Guarantee: `best_estimator_` with its settings and its score is (epsilon, delta)-differentially private when one
         person, with all of that person's records, is added or removed: for people in `X`, and for people in
@@ -82,7 +87,7 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
     (array([0, 1]), 1.0)
     """
 
-    estimator: LogisticRegression
+    estimator: Any
     grid: Mapping[str, Sequence[Any]]
     _: KW_ONLY
     epsilon: float = 1.0
@@ -109,40 +114,46 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         """
         candidates = self._candidates()
         planned = self._plan(held_out is not None)
-        budget = {"epsilon": planned.epsilon, "delta": self.delta, "seed": None}
+        budget: dict[str, Any] = {
+            self._prefix + name: each for name, each in (("epsilon", planned.epsilon), ("delta", self.delta))
+        }
+        budget[self._prefix + "seed"] = None
         models = [clone(self.estimator).set_params(**settings, **budget) for settings in candidates]
         for model in models:
-            model._plan(None)  # settings that break a rule are refused here
+            _last(model)._plan(None)  # settings that break a rule are refused here
         self._tell_of_wrappers()
         scored = (X, y, groups) if held_out is None else (*held_out, *([None] * (3 - len(held_out))))
         best = max(self._runs(models, planned, (X, y, groups), scored), key=lambda run: run[0])
         self.best_score_, place, self.best_estimator_ = best
         self.best_params_ = candidates[place]
-        self.classes_, self.n_features_in_ = self.best_estimator_.classes_, self.best_estimator_.n_features_in_
-        self.best_estimator_.card_ = self.card_ = self._card(len(candidates), planned, held_out is not None)
+        last = _last(self.best_estimator_)
+        self.n_features_in_ = getattr(self.best_estimator_, "n_features_in_", last.n_features_in_)
+        if hasattr(last, "classes_"):
+            self.classes_ = last.classes_
+        last.card_ = self.card_ = self._card(len(candidates), planned, held_out is not None)
         for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
-            setattr(self.best_estimator_, private, None)
+            setattr(last, private, None)
         return self
 
     def _runs(
-        self, models: Sequence[LogisticRegression], planned: Plan, data: Sequence[Any], scored: Sequence[Any]
-    ) -> Iterator[tuple[int, int, LogisticRegression]]:
+        self, models: Sequence[Any], planned: Plan, data: Sequence[Any], scored: Sequence[Any]
+    ) -> Iterator[tuple[float, int, Any]]:
         """(Noisy score, number of the candidate, trained model) of each run, one at a time; how many is secret."""
         chance: Random = SystemRandom() if self.seed is None else Random(self.seed)
         for number in range(tuning.draw_runs(planned.best, seed=self.seed)):
             place = chance.randrange(len(models))
             model = clone(models[place])
-            model._copies = None  # the search pays for all runs together
+            _last(model)._copies = None  # the search pays for all runs together
             if self.seed is not None:
-                model.set_params(seed=1_000_003 * self.seed + number)
-            model.fit(*data)
+                model.set_params(**{self._prefix + "seed": 1_000_003 * self.seed + number})
+            model.fit(*data[:2], **{self._prefix + "groups": data[2]})
             yield self._noisy(_right(model, *scored), planned.score, number), place, model
 
     def _card(self, candidates: int, planned: Plan, held_out: bool) -> Card:
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
         payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"
-        one = self.best_estimator_.card_
+        one: Card = _last(self.best_estimator_).card_
         return replace(
             one,
             epsilon=float(self.epsilon),
@@ -156,14 +167,23 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         )
 
     def _candidates(self) -> list[dict[str, Any]]:
-        if not isinstance(self.estimator, LogisticRegression):
-            raise ArgumentError(f"estimator={self.estimator!r} must be a LogisticRegression, whose budget has a price")
-        if self.estimator.noise_multiplier is not None:
+        if not isinstance(_last(self.estimator), PrivateDescent):
+            raise ArgumentError(
+                f"estimator={self.estimator!r} must be a LogisticRegression, LinearRegression or PoissonRegressor, "
+                "whose budget has a price, or end in one: make_pipeline(FunctionTransformer(f), LogisticRegression())"
+            )
+        for name, step in self.estimator.steps[:-1] if isinstance(self.estimator, Pipeline) else ():
+            if reads_data(step):
+                raise ArgumentError(
+                    f"estimator: its step {name!r} reads people's data, and nobody pays for that: fit it on public "
+                    f"data, FrozenEstimator({type(step).__name__}().fit(X_public))"
+                )
+        if _last(self.estimator).noise_multiplier is not None:
             raise ArgumentError("noise_multiplier must be None: each run's noise follows from the budget of the search")
         if not isinstance(self.grid, Mapping) or not self.grid:
             raise ArgumentError(f"grid={self.grid!r} must map settings to lists of values")
         for name, values in self.grid.items():
-            _check.one_of(TUNABLE, grid=name)
+            _check.one_of([self._prefix + each for each in TUNABLE], grid=name)
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
                 raise ArgumentError(f"grid[{name!r}]={values!r} must be a list of values, at least one")
         found = [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
@@ -198,27 +218,65 @@ class PrivateSearch(Copied, Predicting, ClassifierMixin, BaseEstimator):  # type
         score = mechanisms.Gaussian(sigma / sqrt(share or 1.0) * (1 + 1e-12))
         return Plan(best(sigma), _epsilon(sqrt(1 - share) / sigma * (1 - 1e-12), self.delta), score)
 
-    def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> int:
-        return publish(lambda: right + self._noise(score.sigma, number), exact=right, mechanism=score)
+    def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> float:
+        """A count with noise, or of parts of people: these have a sensitivity of as many parts as make one person."""
+        parts = 1 if hasattr(_last(self.estimator), "predict_proba") else PARTS
+        of_parts = mechanisms.Gaussian(score.sigma * parts, parts)
+        noisy: int = publish(lambda: right + self._noise(of_parts.sigma, number), exact=right, mechanism=of_parts)
+        return noisy / parts
 
     def _noise(self, sigma: float, number: int) -> int:
         if self.seed is None:
             return int(rounded_gaussian(sigma, size=1)[0])
         return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
 
+    @property
+    def _prefix(self) -> str:
+        """The beginning of the names of settings of the last step of a pipeline."""
+        return f"{self.estimator.steps[-1][0]}__" if isinstance(self.estimator, Pipeline) else ""
+
+    def __sklearn_tags__(self) -> Tags:
+        return get_tags(self.estimator)
+
     def decision_function(self, X: Features) -> Floats:
         """Scores of the best model; see ``LogisticRegression``."""
+        return np.asarray(self._best.decision_function(X))
+
+    def predict(self, X: Features) -> Any:
+        """Predictions of the best model, (rows,)."""
+        return self._best.predict(X)
+
+    def predict_proba(self, X: Features) -> Floats:
+        """Probabilities of the classes by the best model, (rows, classes)."""
+        return np.asarray(self._best.predict_proba(X))
+
+    def score(self, X: Features, y: ArrayLike) -> float:
+        """The quality of the best model, as of the estimator. Private where the rows are."""
+        return float(self._best.score(X, y))
+
+    @property
+    def _best(self) -> Any:
         check_is_fitted(self)
-        return self.best_estimator_.decision_function(X)
+        return self.best_estimator_
 
 
-def _right(model: LogisticRegression, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
-    """The number of people whom a model gets right in at least half of their rows. Private; one person counts one."""
-    right = np.asarray(model.predict(X) == column_or_1d(y), np.float64)
-    if groups is None:
-        return int(right.sum())
-    _, owners = np.unique(column_or_1d(groups), return_inverse=True)
-    return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
+def _last(estimator: Any) -> Any:
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+
+
+def _right(model: Any, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
+    """The number of people whom a model gets right in at least half of their rows; of a regression, the parts that are.
+
+    Private; one person counts one, or PARTS.
+    """
+    truth, predicted = column_or_1d(y), model.predict(X)
+    owners = np.arange(len(truth)) if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
+    if hasattr(_last(model), "classes_"):
+        right = np.asarray(predicted == truth, np.float64)
+        return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
+    low, high = _last(model)._limits
+    near = np.nan_to_num(1 - ((np.clip(truth, low, high) - predicted) / (high - low)) ** 2, nan=0.0)
+    return int(np.floor(np.clip(np.bincount(owners, near) / np.bincount(owners), 0, 1) * PARTS).sum())
 
 
 def _epsilon(mu: float, delta: float) -> float:

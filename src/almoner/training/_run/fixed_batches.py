@@ -182,6 +182,11 @@ class BatchContributions(Sampling):
         self._past = np.zeros_like(self._past) if afresh else self._past
         self.noise.go_on(self._kept, self._done, afresh=afresh)
 
+    def begin_afresh(self, step: int) -> None:
+        """Take a step of all processes next, as a new mechanism: what each has saved may be of different steps."""
+        self._past, self._charged, self._done = np.zeros_like(self._past), step, step
+        self.noise.go_on(self._kept, step, afresh=True)
+
     @staticmethod
     def _refuse_shared(book: Any, steps: bool) -> None:
         if steps and not isinstance(book.accounts, individual.Filter):

@@ -90,6 +90,8 @@ class Folder:
         private_folder(self.path)
         self._state_file, self._journal_file = self.path / "state.npz", self.path / "journal.jsonl"
         self._update_file, self._claims_file = self.path / "update.npz", self.path / "claims"
+        self._before_file, self.twice = self.path / "before.npz", False
+        """True: the state before the last is kept too, so that processes that each have a part find a common one."""
         if self._state_file.exists() and not resume:
             raise ArgumentError(f"folder={str(path)!r} holds a run already: pass resume=True to go on with it")
         self._lock = Lock(self.path / "lock")
@@ -120,6 +122,9 @@ class Folder:
     def save(self, parts: Mapping[str, Any], number: int) -> None:
         """Replace the state by these parts, which have seen every line; DataError: they can't be; the last is kept."""
         self._check_process()
+        if self.twice and self._state_file.exists() and self.number() != number:  # others may lack it
+            self.forget_before()
+            os.link(self._state_file, self._before_file)
         told = {"format": FORMAT, "kind": self._kind, "seen": self._lines_announced(), "parts": parts}
         _write(self._state_file, told, number)
 
@@ -150,6 +155,22 @@ class Folder:
     def number(self) -> int:
         """The number of the step that the state was saved after; 0 where there is none."""
         return int(_members(self._state_file, "number")["number"]) if self._state_file.exists() else 0
+
+    def numbers(self) -> list[int]:
+        """The numbers of the steps after which a state was saved that is still there."""
+        return [self.number(), *(int(_members(each, "number")["number"]) for each in self._before())]
+
+    def parts_of(self, number: int) -> dict[str, Any]:
+        """The parts of the state that was saved after a step, one of ``numbers``."""
+        file = self._state_file if number == self.number() else self._before_file
+        return cast(dict[str, Any], _read(file)["parts"])
+
+    def forget_before(self) -> None:
+        """Keep the last state alone: a step that is taken again must not be mistaken for the one before."""
+        self._before_file.unlink(missing_ok=True)
+
+    def _before(self) -> list[Path]:
+        return [self._before_file] if self._before_file.exists() else []
 
     def keep(self, update: Mapping[str, Any], number: int) -> None:
         """Keep an update on a ledger, which is told once the ledger has charged it. Private."""

@@ -3,6 +3,10 @@
 Of several processes each holds the records and the accounts of its own people and the same module. What is released is
 the sum over all people plus one draw of noise, as if one process held all people.
 
+Of a module that FSDP2 has sharded each process has the shards of the sum over all people already. Each draws the noise
+of the whole sum from one seed of the first process, and adds the numbers of its own shards: no number comes twice, none
+is missing, and replicas get equal ones.
+
 Noise is drawn in double precision and rounded only when it is in the sum. Drawn in single precision it never exceeds
 5.8 standard deviations, and its tail consists of few values: an observer of many coordinates sees who is not in the
 sum. Nor may it come from PyTorch's generator on a processor, which knows 2^32 seeds: few enough to try them all.
@@ -10,7 +14,9 @@ sum. Nor may it come from PyTorch's generator on a processor, which knows 2^32 s
 
 import inspect
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
@@ -25,7 +31,9 @@ from almoner.training._records import Records
 from almoner.training._run.run import TrainingState
 from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training._run.settings import Settings
+from almoner.training.correlated._factor import Noise
 from almoner.training.gradients import Gradients
+from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of, whole
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
@@ -64,9 +72,11 @@ class TorchModel:
 
     def step(self, noisy: Sequence[Tensor], divisor: float, rate: float | None = None) -> None:  # noqa: ARG002 - linear models have it
         """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""
+        self._gradients.shards.reshard()
         self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
         for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
-            parameter.grad = (total / divisor).to(parameter.dtype)
+            mean = (total / divisor).to(parameter.dtype)
+            parameter.grad = mean if is_sharded(parameter) else local(mean)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
@@ -75,11 +85,14 @@ class TorchModel:
         return _norm(self._gradients.parameters) <= self._largest  # False where it is not a number
 
     def state(self) -> dict[str, Any]:
-        return {"module": self._module.state_dict(), "optimizer": self._optimizer.state_dict()}
+        self._gradients.shards.reshard()
+        return {"module": kept(self._module.state_dict()), "optimizer": kept(self._optimizer.state_dict())}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._module.load_state_dict(state["module"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        shards = self._gradients.shards
+        shards.reshard()
+        self._module.load_state_dict(shards.restored(state["module"]))
+        self._optimizer.load_state_dict(shards.restored(state["optimizer"]))
 
 
 class OfModule:
@@ -106,7 +119,7 @@ class OfModule:
 
 def _norm(parameters: Sequence[Tensor]) -> float:
     """The norm of all parameters together; NaN or infinite where one is."""
-    return float(torch.stack([each.detach().double().norm().cpu() for each in parameters]).norm())
+    return float(torch.stack([whole(each.detach().double().norm()).cpu() for each in parameters]).norm())
 
 
 def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
@@ -138,12 +151,16 @@ NoiseGenerator = np.random.Generator | torch.Generator | Any
 T = TypeVar("T")
 
 
-def noise_generator(device: torch.device, seed: int | None) -> NoiseGenerator:
-    """A generator seeded by the system, with 128 bits (63 on other devices than a processor), or reproducible."""
+def noise_generator(device: torch.device, seed: int | None, secret: int | None = None) -> NoiseGenerator:
+    """A generator seeded by the system, with 128 bits (63 on other devices than a processor), or reproducible.
+
+    ``secret`` has the bits of the system where several processes draw the same noise.
+    """
+    secret = secrets.randbits(128) if secret is None else secret
     if device.type == "cpu":
-        return np.random.default_rng(None if seed is None else [seed, 1])  # apart from the coins of the same seed
+        return np.random.default_rng(secret if seed is None else [seed, 1])  # apart from the coins of the same seed
     generator = torch.Generator(device)
-    generator.manual_seed(secrets.randbits(63) if seed is None else seed)
+    generator.manual_seed(secret % 2**63 if seed is None else seed)
     return generator
 
 
@@ -154,6 +171,7 @@ class Processes:
         if group is not None and not (distributed.is_available() and distributed.is_initialized()):
             raise ArgumentError("group: torch.distributed is not initialised")
         self.single = group is None  # true if this process holds all people
+        self.alike = False  # true if all processes have one generator
         self._group = None if group is True else group
 
     @property
@@ -162,11 +180,29 @@ class Processes:
         return self.single or distributed.get_rank(self._group) == 0
 
     def broadcast_module(self, module: nn.Module) -> None:
-        """Set the parameters and buffers in every process to the first process's."""
+        """Set the parameters and buffers in every process to the first process's; shards, only where they are equal."""
         if not self.single:
             with torch.no_grad():
                 for tensor in (*module.parameters(), *module.buffers()):
-                    distributed.broadcast(tensor, group=self._group, group_src=0)
+                    if not is_sharded(tensor):
+                        distributed.broadcast(tensor, group=self._group, group_src=0)
+            Shards(module).equal_replicas(module)
+
+    @property
+    def name(self) -> str:
+        """Which of how many processes this is, for what each of them names; nothing where it is alone."""
+        if self.single:
+            return ""
+        return f", process {distributed.get_rank(self._group)} of {distributed.get_world_size(self._group)}"
+
+    def use(self, shards: Shards) -> None:
+        """Be the processes of a sharded module, if it is one; refuse one that is sharded over others than these."""
+        self.alike = bool(shards)
+        if shards and (self.single or shards.size != distributed.get_world_size(self._group)):
+            raise ArgumentError(
+                f"module: it is sharded over {shards.size} processes, which must hold all people: "
+                "compute=training.Compute(group=True)"
+            )
 
     def broadcast(self, value: T) -> T:
         if self.single:
@@ -174,6 +210,33 @@ class Processes:
         box = [value]
         distributed.broadcast_object_list(box, group=self._group, group_src=0)
         return box[0]
+
+    @contextmanager
+    def together(self, **settings: object) -> Iterator[None]:
+        """Where what is done inside raises in one process, or settings, public, differ, raise in all of them."""
+        failed = None
+        try:
+            yield
+        except Exception as error:
+            failed = error
+        reason = None if failed is None else f"{type(failed).__name__}: {failed}"
+        told = () if self.single else self.all_gather((reason, settings))
+        if failed is not None:
+            raise failed
+        for rank, (reason, others) in enumerate(told):
+            if reason is not None:
+                raise ArgumentError(f"group: process {rank} can't go on, so nobody does: {reason}")
+            for name in (each for each in settings if others[each] != settings[each]):
+                raise ArgumentError(f"group: {name}={settings[name]!r} here and {others[name]!r} in process {rank}")
+
+    def refuse_shared(self, ids: Sequence[object]) -> None:
+        """Refuse ids of people that are in several processes: each would charge them for a part of what they give."""
+        if self.single:
+            return
+        key = self.broadcast(secrets.token_bytes(16))
+        own = {blake2b(f"{type(each).__name__} {each!r}".encode(), digest_size=12, key=key).digest() for each in ids}
+        if len(set().union(*(told := self.all_gather(own)))) < sum(map(len, told)):
+            raise ArgumentError("group: a person has records in two processes: give all of them to one")
 
     def all_gather(self, value: T) -> list[T]:
         """Every process's value, in every process; the first process's is the first."""
@@ -192,13 +255,28 @@ class Processes:
             N(0, sigma^2) in each entry.
         Source: theory 2.1 and 5.3 (one draw on the sum).
         """
+        if any(map(is_sharded, sums)):
+            return self._noisy_shards(sums, sigma, generator)
         flat = torch.cat([part.reshape(-1).double() for part in sums])
-        if self.first:
-            flat += _normal(flat, sigma, generator)
+        if self.first or self.alike or isinstance(generator, Noise):  # what others draw keeps them in step
+            flat += _normal(len(flat), flat.device, sigma, generator) * self.first
         if not self.single:
             flat = self._reduced(flat, sigma)
         pieces = torch.split(flat, [part.numel() for part in sums])
         return [piece.view(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]
+
+    def _noisy_shards(self, sums: Sequence[Any], sigma: float, generator: NoiseGenerator) -> list[Any]:
+        """Shards of totals plus those of ONE draw of noise, made in every process from one seed, a parameter at a time.
+
+        Guarantee: put together, what all processes return differs from the total by N(0, sigma^2) in each entry.
+        Source: theory 2.1 and 5.3.
+        """
+        self._reduced(torch.zeros(0, dtype=torch.float64, device=sums[0].device), sigma)
+        sizes, device = [part.numel() for part in sums], sums[0].device
+        draws = [sum(sizes)] if isinstance(generator, Noise) else sizes  # a row of correlated noise comes whole
+        drawn = (_normal(size, device, sigma, generator) for size in draws)
+        pieces = torch.split(next(drawn), sizes) if len(draws) < len(sizes) else drawn
+        return [part + shard_of(each.view(part.shape), part) for part, each in zip(sums, pieces, strict=True)]
 
     def _reduced(self, flat: Tensor, sigma: float) -> Tensor:
         """The sum over all processes, each of which sends its sigma as well."""
@@ -210,7 +288,8 @@ class Processes:
         return message[:-2]
 
 
-def _normal(like: Tensor, sigma: float, generator: NoiseGenerator) -> Tensor:
+def _normal(size: int, device: torch.device, sigma: float, generator: NoiseGenerator) -> Tensor:
     if isinstance(generator, torch.Generator):
-        return torch.empty_like(like, device=generator.device).normal_(0.0, sigma, generator=generator).to(like.device)
-    return torch.from_numpy(generator.normal(0.0, sigma, like.numel())).to(like.device)
+        drawn = torch.empty(size, dtype=torch.float64, device=generator.device)
+        return drawn.normal_(0.0, sigma, generator=generator).to(device)
+    return torch.from_numpy(generator.normal(0.0, sigma, size)).to(device)

@@ -9,6 +9,7 @@ Names and symbols
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from almoner.training.gradients import _factors, _self_check
 from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks
 from almoner.training.gradients._layers import refuse_unsupported
 from almoner.training.gradients._recorder import Loss, Observe, Recorder, trained_parameters
+from almoner.training.gradients._shards import Shards, local
 from almoner.training.gradients.augmentations import Views
 
 
@@ -29,11 +31,11 @@ def clipping(norms: Tensor, clip: float) -> Tensor:
 
 
 def refuse_precision(module: nn.Module) -> None:
-    """Raise Unsupported where sums over people would be made in half precision, or can't be in double precision."""
+    """Raise Unsupported where gradients may overflow, or sums over people can't be made in double precision."""
     for name, parameter in module.named_parameters():
-        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
+        if parameter.requires_grad and parameter.dtype not in (torch.bfloat16, torch.float32, torch.float64):
             raise Unsupported(
-                f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64, by module.float()"
+                f"module: parameter {name!r} is {parameter.dtype}, which overflows: train module.float(), or bfloat16"
             )
         if parameter.device.type == "mps":
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
@@ -91,6 +93,12 @@ class Gradients:
         self._records_at_once: int | None = None
         self._modes: list[bool] = []
         self._compared = 0
+        self._few: Any = None  # a few records and their targets, as all processes of a sharded module have them
+
+    @property
+    def shards(self) -> Shards:
+        """The processes over which the module is sharded; sums are then over the people of all of them."""
+        return self._recorder.shards
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -139,6 +147,7 @@ class Gradients:
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
+        self.shards.reshard()
         return _self_check.check(self._recorder, inputs, targets)
 
     def as_inputs(self, inputs: Batch) -> Inputs:
@@ -152,16 +161,18 @@ class Gradients:
     def prepare(self, inputs: Batch, targets: Tensor | None) -> None:
         """Compare a few records with a naive loop, as ``check``, and choose how many to take at once."""
         self._check_parameters()
-        few, goals = _self_check.spread(self.as_inputs(inputs), targets)
+        inputs = self.as_inputs(inputs)
+        own = _self_check.spread(inputs, targets) if len(inputs[0]) else None
+        self._few = few, goals = self.shards.given_by_one(own, len(inputs[0]))
         self.check(few, goals)
         if self._views is not None:
             self._views.check(few)
         memory = 0
-        public = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
+        public = self._storages()
 
         def pack(saved: Tensor) -> Tensor:
             nonlocal memory
-            if saved.untyped_storage().data_ptr() not in public:
+            if saved.untyped_storage().data_ptr() not in (self._storages() if self.shards else public):
                 memory += saved.numel() * saved.element_size()
             return saved
 
@@ -172,8 +183,13 @@ class Gradients:
         self._modes, self._compared = self._modes_now(), len(few[0])
         self._records_at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
 
+    def _storages(self) -> set[int]:
+        """Where the parameters are in memory now, also those that FSDP has gathered."""
+        return {local(each).untyped_storage().data_ptr() for each in self._module.parameters()}
+
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
+        self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
@@ -191,22 +207,59 @@ class Gradients:
         # it keeps old copies of the parameters until it ends
         if torch.is_autocast_enabled(self._parameters[0].device.type):
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
-        zeros = partial(torch.zeros_like, dtype=torch.float64, memory_format=torch.contiguous_format)
-        sums = list(map(zeros, self._parameters))
-        if not count:
-            return sums, torch.zeros(0, dtype=torch.float64)
+        sums = list(map(self.shards.zeros, self._parameters))
+        norms = torch.zeros(int(people.max()) + 1 if people is not None and count else count, dtype=torch.float64)
+        if not (most := self.shards.most(count)):
+            return sums, norms
         self._check_parameters()
-        if not self.ready(count):  # what was compared is what is trained
+        if not self.ready(most):  # what was compared is what is trained
             self.prepare(inputs, targets)
-        parts = chunks(count, people, self._records_at_once or 1)
-        norms = torch.zeros(count if people is None else int(people.max()) + 1, dtype=torch.float64)
-        for chunk in parts:
-            factors = self._of_people(inputs, targets, chunk, observe)
-            norms[chunk.rows] = chunk_norms = _factors.norms_of(factors, len(chunk.rows))
+        parts = chunks(count, people, self._records_at_once or 1) if count else []
+        for number in range(self.shards.most(len(parts))):
+            chunk = parts[number] if number < len(parts) else None
+            factors = self._in_step(inputs, targets, chunk, observe)
+            rows = torch.zeros(0, dtype=torch.int64) if chunk is None else chunk.rows
+            norms[rows] = chunk_norms = _factors.norms_of(factors, len(rows))
             if weigh is not None:
-                weights = checked_weights(weigh(chunk.rows, chunk_norms), chunk_norms)
-                _factors.add_weighted_sums(sums, factors, chunk_norms, weights)
+                weights = self._weights(weigh, rows, chunk_norms)
+                self._add(sums, factors, chunk_norms, weights)
         return sums, norms
+
+    def _in_step(
+        self, inputs: Inputs, targets: Tensor | None, chunk: Chunk | None, observe: Observe | None
+    ) -> _factors.Factors:
+        """The factors of a chunk's people, in as many passes as any process takes; of no chunk, none."""
+        passes, most = 0 if chunk is None else 1, self._records_at_once or 1
+        if chunk is not None and len(chunk.rows) == 1 and chunk.most > most:
+            passes = -(-chunk.most // most)
+        factors: _factors.Factors = [None] * len(self._parameters)
+        fewer, (few, goals) = self.shards.most(passes) - passes, self._few
+        if chunk is not None:
+            factors = self._of_people(inputs, targets, chunk, observe)
+        for _ in range(fewer):
+            self._record(few, goals, slice(0, 1))  # in step with the others; it is in no sum
+        return factors
+
+    def _weights(self, weigh: Weigh, rows: Tensor, norms: Tensor) -> Tensor:
+        """People's weights; raises an error in all processes where one has it."""
+        error, weights = None, torch.zeros_like(norms)
+        try:
+            if len(rows):
+                weights = checked_weights(weigh(rows, norms), norms)
+        except BaseException as failed:
+            error = failed
+        self.shards.agree(error)
+        return weights
+
+    def _add(self, sums: list[Tensor], factors: _factors.Factors, norms: Tensor, weights: Tensor) -> None:
+        """Add weighted gradients to the sums; of a sharded module those of all processes, one parameter at a time."""
+        if not self.shards:
+            _factors.add_weighted_sums(sums, factors, norms, weights)
+            return
+        for number, (factor, parameter) in enumerate(zip(factors, self._parameters, strict=True)):
+            part = torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device)
+            _factors.add_weighted_sums([part], [factor], norms, weights)
+            sums[number] += self.shards.total(part, parameter)
 
     def _of_people(
         self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None

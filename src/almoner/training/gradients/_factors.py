@@ -286,7 +286,7 @@ def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Par
         for number, (factor, parameter) in enumerate(zip(factors, parameters, strict=True)):
             if factor is not None:
                 first, old = factor.first, total[number]
-                g = torch.zeros_like(parameter, dtype=first.dtype, memory_format=torch.contiguous_format)
+                g = first.new_zeros(parameter.shape)
                 factor.add_weighted_sum(g, first.new_ones(len(first)))
                 total[number] = Dense(g.unsqueeze(0) if old is None else old.gradients() + g)
     return total

@@ -24,6 +24,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _factors
 from almoner.training.gradients._batches import ByPerson
 from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
+from almoner.training.gradients._shards import by_fsdp, kind_of, whole
 
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]
@@ -123,7 +124,7 @@ def rule_of(layer: nn.Module) -> Rule | None:
 
 def _kind(layer: nn.Module) -> type[nn.Module]:
     """The class of a layer, or the one that it had before its parameters were parametrised."""
-    return type(layer).__mro__[1] if is_parametrized(layer) else type(layer)
+    return kind_of(layer).__mro__[1] if is_parametrized(layer) else kind_of(layer)
 
 
 def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Any = None) -> ParameterFactors:
@@ -169,7 +170,7 @@ def _ruled(rule: Rule, layer: nn.Module, call: Call, x: Tensor, b: Tensor, owner
 
 def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByName:
     """From each person's gradient of a parametrised weight to those of what it is computed from."""
-    values = {each: parameter.detach() for each, parameter in parts.named_parameters()}
+    values = {each: whole(parameter.detach()) for each, parameter in parts.named_parameters()}
     made_by: list[Any] = list(parts.children())
 
     def weight(values: dict[str, Tensor]) -> Tensor:
@@ -248,7 +249,12 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
     taken = tuple(call.split(number, part) for number, part in enumerate(parts))
     trained = [number for number, has_gradient in enumerate(call.trained) if has_gradient]
     used = [number for number, b in zip(trained, bs, strict=True) if b is not None]
-    values = {each: part.detach() for each, part in layer.named_parameters() if part.requires_grad}
+    if any(map(by_fsdp, layer.modules())):
+        raise Unsupported(
+            f"module: layer {name!r} ({kind_of(layer).__name__}) has parameters of its own, and it or a layer in it is "
+            "gathered by FSDP by itself: call fully_shard on the module around it alone, or write a rule for it"
+        )
+    values = {each: whole(part.detach()) for each, part in layer.named_parameters() if part.requires_grad}
 
     def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> list[Tensor]:
         whole = iter(parts)

@@ -38,6 +38,7 @@ from almoner.training.gradients._layers import (
     spread_out,
 )
 from almoner.training.gradients._sequences import FORWARDS
+from almoner.training.gradients._shards import Shards, kind_of
 
 Loss = Callable[..., Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
@@ -71,6 +72,8 @@ class Recorder:
         recorded by themselves; all others with parameters of their own are taken as a whole."""
         self.channels_last = True
         self.slow = False  # True: gradients are made record by record
+        self.shards = Shards(module)
+        self.half = False  # True: the last pass computed in half precision
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
         made = copy(self)
@@ -100,7 +103,7 @@ class Recorder:
             once = self._one_by_one if self.slow else self._in_one_pass
             factors, output, losses = once(*self.copied(*taken), views)
         except Exception:
-            if self.slow:
+            if self.slow or self.shards:  # then other processes would take fewer passes
                 raise
             factors, output, losses = self._one_by_one(*self.copied(*taken), views)
         if observe is not None:
@@ -141,7 +144,9 @@ class Recorder:
             with tape.choices:
                 output = chosen.call(self.module)
             losses = self._losses(output, goals, len(chosen[0]))
-        return tape.factors(losses / views, self.parameters), output, losses.detach()
+        factors = tape.factors(losses / views, self.parameters)
+        self.half = tape.half
+        return factors, output, losses.detach()
 
     def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
         with self._kept():
@@ -157,19 +162,31 @@ class Recorder:
                 output = chosen.rows(one).call(self.module)
                 loss = self._losses(output, None if goals is None else goals[one], 1)
             try:
-                gradient = torch.autograd.grad(loss.sum(), self.parameters, allow_unused=True, materialize_grads=True)
+                gradient = self._gradient(loss.sum())
             except RuntimeError as failure:
                 raise Unsupported("module: PyTorch can't differentiate it (transformers: use_cache=False)") from failure
             yield gradient, _detached(output), loss.detach()
 
+    def _gradient(self, loss: Tensor) -> Sequence[Tensor]:
+        """The gradient of a loss; of a sharded module its shards, which are right where all processes have one loss."""
+        if not self.shards:
+            return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        self.module.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.shards.reshard()
+        found = [self.shards.zeros(each) if each.grad is None else each.grad for each in self.parameters]
+        self.module.zero_grad()
+        return found
+
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        tape = Tape(records, self.calls)
+        self.shards.reshard()
+        tape = Tape(records, self.calls, self.shards)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
             for name, layer in _layers(self.module, self.spread):
-                forward = FORWARDS.get(type(layer))
+                forward = FORWARDS.get(kind_of(layer))
                 if type(layer) in self.spread:
                     stack.callback(layer._parameters.update, dict(layer._parameters))
                     tape.spread_out(name, layer)
@@ -177,7 +194,7 @@ class Recorder:
                     stack.callback(layer.register_forward_hook(partial(tape.layer, name), with_kwargs=True).remove)
                 else:
                     stack.callback(delattr, layer, "forward")  # then it is the method of the class again
-                    layer.forward = partial(forward, layer, tape.record)
+                    layer.forward = partial(forward, layer, tape.record_of(layer))
             yield tape
 
     @contextmanager
@@ -199,6 +216,7 @@ class Recorder:
                 self.channels_last = False
             own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
             kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
+            kinds = frozenset() if self.shards else kinds  # FSDP puts their parameters into place by itself
             self.calls, count = Calls(), len(inputs[0])
             self.calls.new_axis = new_axis
             if count > 1:
@@ -341,10 +359,21 @@ class Use:
 class Tape:
     """Record of one forward pass over so many records, whose calls tell where the records are in each tensor."""
 
-    def __init__(self, records: int, calls: Calls) -> None:
-        self._records, self._calls, self.choices = records, calls, _Choices()
+    def __init__(self, records: int, calls: Calls, shards: Shards) -> None:
+        self._records, self._calls, self._shards, self.choices = records, calls, shards, _Choices()
         self._counts: dict[str, int] = {}
+        self.half = False
         self._uses: list[Use] = []
+
+    def record_of(self, layer: nn.Module) -> Callable[..., None]:
+        """As ``record``, for a layer whose parameters, while it is called, are whole ones in place of the module's."""
+        own = dict(layer.named_parameters())
+
+        def record(name: str, output: Tensor, make: Make, *read: Tensor) -> None:
+            now = {id(each): own[named] for named, each in layer.named_parameters()}
+            self.record(name, output, lambda b: [(now.get(id(each), each), factor) for each, factor in make(b)], *read)
+
+        return record
 
     def record(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None:
         """Record what a layer gave, how its gradient becomes factors, and what must not be changed until then."""
@@ -408,8 +437,13 @@ class Tape:
         unknown = [use.finds and place is None for use in self._uses for place in use.places]
         seek = self.choices.seen or any(unknown)
         edges = [edge for use in self._uses for edge in use.edges]
-        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=seek) if edges else ()
+        again = seek and not self._shards
+        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         seek = self.choices.seen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
+        self.half = any(b is not None and b.element_size() < 4 for b in gradients)
+        self._shards.reshard()  # then layers have the parameters of the module again
+        if seek and self._shards:
+            raise Unsupported("module: it chooses rows by their values, which is not done in a sharded module")
         axes = [axis for use in self._uses for axis in use.axes]
         owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
         given, needed = iter(gradients), []

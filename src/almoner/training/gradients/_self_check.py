@@ -17,6 +17,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of
 from almoner.training.gradients._recorder import Recorder, changed
+from almoner.training.gradients._shards import local, whole
 
 Value = TypeVar("Value")
 
@@ -33,6 +34,8 @@ HUGE = 1e6  # so much larger are other records made: then a mixture with a weigh
 
 ABSOLUTE, RELATIVE, SHARE, OF_ALL = 1e-6, 1e-3, 1e-2, 1e-4
 """Rounding, with room for long sums, of all parameters together; and of each, of its own length and that of all."""
+
+HALF = 32  # so many times that, of sharded modules in half precision, which can't be compared in double precision
 
 
 class Mixture(Unsupported):
@@ -95,6 +98,8 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
                     if isinstance(failure, Unsupported)
                     else f"module: {type(failure).__name__} in one pass"
                 )
+        if recorder.shards:
+            raise Unsupported(f"{why}. A sharded module can't be done record by record: train it unsharded")
         recorder.slow = True
         norms = _compare(recorder, inputs, targets)
     warnings.warn(
@@ -125,7 +130,7 @@ def _compare(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tens
         _untainted(recorder, inputs, targets)
         return norms
     except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
-        if all(parameter.dtype == torch.float64 for parameter in recorder.parameters):
+        if recorder.shards or all(parameter.dtype == torch.float64 for parameter in recorder.parameters):
             raise
         with suppress(RuntimeError):  # of a module that cannot be computed in double precision
             exact = recorder.of_copy(deepcopy(recorder.module).double(), recorder.loss)
@@ -142,7 +147,7 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
     """Raise Unsupported where this context changes anything that is saved with the module."""
 
     def comparable(tensor: Tensor) -> Tensor:
-        tensor = tensor.detach()
+        tensor = local(tensor.detach())
         tensor = tensor.dequantize() if tensor.is_quantized else tensor
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
@@ -169,9 +174,10 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     with evaluation_mode(recorder.module):
         factors = recorder.compared(inputs, targets)
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
-            norms.append(_apart((each, None) for each in slow)[0])
-            _, apart = _apart(zip([loss] if recorder.slow else slow, gradients_of(factors, number), strict=True))
-            if apart > 1:  # False where one is not a number
+            norms.append(_apart((whole(each), None) for each in slow)[0])
+            ours = [loss] if recorder.slow else map(whole, slow)
+            _, apart = _apart(zip(ours, gradients_of(factors, number), strict=True))
+            if apart > (HALF if recorder.half and recorder.shards else 1):  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
@@ -196,6 +202,8 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
     Others that are a million times larger, or not numbers, show where they are added in, however small their weight. It
     is done with a copy on the processor, which may keep something of this, or end in an error.
     """
+    if recorder.shards:
+        return
     inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:
         loss = deepcopy(recorder.loss)

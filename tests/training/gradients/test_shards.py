@@ -1,0 +1,134 @@
+"""Modules that are sharded over two processes: the same sums, norms, accounts and noise as in one process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import training_sharded
+from almoner import filters
+from almoner.ledger import Ledger, Terms
+from almoner.training import Gradients
+from almoner.training.gradients import _factors
+
+SCRIPT = Path(__file__).parents[2] / "helpers" / "training_sharded.py"
+
+
+def together(folder, *words):
+    """Two processes, which do these cases, to the end."""
+    command = [sys.executable, "-W", "ignore", SCRIPT]
+    jobs = [subprocess.Popen([*command, str(rank), "2", folder, *words]) for rank in range(2)]
+    try:
+        assert [job.wait(timeout=120) for job in jobs] == [0, 0]
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+def told(folder, case):
+    """What the two processes found."""
+    return [json.loads((folder / f"{case}-{rank}.json").read_text()) for rank in range(2)]
+
+
+def compared(folder, case, tolerance):
+    """Compare what two processes of a case found with what one process finds."""
+    first, second = (np.load(folder / f"{case}-{rank}.npz") for rank in range(2))
+    alone = training_sharded.go(0, 1, case)
+    for name in ("sums", "weights", "answers"):
+        assert np.array_equal(first[name], second[name])
+        assert np.allclose(first[name], alone[name], rtol=0, atol=tolerance)
+    for name in ("norms", "spent"):
+        assert np.allclose(np.concatenate([first[name], second[name]]), alone[name], rtol=max(tolerance, 1e-5))
+
+
+def test_a_sharded_module_is_trained_as_a_whole_one(tmp_path):
+    """Uneven shards, tied and frozen weights, a person of many records: with the same noise the same model follows,
+    and the same accounts."""
+    together(tmp_path, "sharded")
+    compared(tmp_path, "sharded", 1e-6)
+
+
+@pytest.mark.slow
+def test_parts_adapters_replicas_and_fixed_batches(tmp_path):
+    """Parameters outside the shards, low-rank adapters beside frozen ones, several copies of each shard, correlated
+    noise, and a whole module in two processes."""
+    together(tmp_path, "part", "adapters", "replicas", "whole", "batches", "sampled", "half")
+    for case in ("part", "adapters", "replicas", "whole", "batches"):
+        compared(tmp_path, case, 1e-6)
+    first, second = (np.load(tmp_path / f"sampled-{rank}.npz") for rank in range(2))  # the samples are other ones
+    assert np.array_equal(first["weights"], second["weights"])
+    assert min(first["spent"].min(), second["spent"].min()) > 0
+    compared(tmp_path, "half", 5e-2)  # FSDP computes in bfloat16 there, and one process in single precision
+
+
+@pytest.mark.slow
+def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
+    """Noise of the system: each entry once, the same in both processes; who has no norm pays nothing. What can't be
+    done is refused in both processes, with the line to write, before anything is charged."""
+    together(tmp_path, "unseeded", "refusals")
+    first, second = told(tmp_path, "unseeded")
+    moved = np.array(first["moved"])
+    assert first["moved"] == second["moved"]
+    assert np.all(moved != 0)
+    for part in (moved[:164], moved[164:]):  # sharded, and whole in each process
+        assert np.std(part) == pytest.approx(1.0, abs=4 / len(part) ** 0.5)
+    assert min(first["spent"]) > 0 == max(second["spent"])
+    first, second = told(tmp_path, "refusals")
+    wanted = {
+        "alone": "compute=training.Compute(group=True)",
+        "parallel": "fully_shard(module) alone",
+        "chooses": "can't be done record by record",
+        "elsewhere": "used outside that layer",
+        "shape": "as many records",
+        "steps": "group: steps=",
+        "ids": "a person has records in two processes",
+        "file": "OnLedger('postgresql://server/database', 'model')",
+    }
+    assert set(first) == set(second) == set(wanted)
+    for name, text in wanted.items():
+        assert text in first[name]
+        assert text in second[name]
+    assert "process 1 can't go on, so nobody does" in first["shape"]
+
+
+@pytest.mark.slow
+def test_two_processes_charge_one_ledger(server, tmp_path):
+    """Each reserves for its own people and settles what they spent; the ledger's record holds."""
+    place, budget = server.place(), filters.Gaussian(epsilon=2.0, delta=1e-6)
+    Ledger.open(place, Terms(budget, person="VARCHAR", keys_delta=1e-6), create=True).close()
+    together(tmp_path, str(place))
+    for found in told(tmp_path, str(place).partition("://")[0]):
+        assert found["found"] == []
+        assert np.all(np.array(found["charged"]) >= np.array(found["spent"]))
+        assert min(found["spent"]) > 0
+        assert found["keys"] == ["model, process 0 of 2", "model, process 1 of 2"]
+
+
+def weighed():
+    """Each record's contribution, from its own sum at a clip of 1, in float64."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 9)).to(torch.bfloat16)
+    gradients = Gradients(module, nn.CrossEntropyLoss(reduction="none"))
+    x, y = (8 * torch.randn(40, 24)).to(torch.bfloat16), torch.randint(0, 9, (40,))
+    parts = [gradients.sums(x[row : row + 1], y[row : row + 1], 1.0)[0] for row in range(40)]
+    return np.array([float(sum(part.square().sum() for part in sums)) ** 0.5 for sums in parts])
+
+
+def test_weights_in_bfloat16_have_norms_in_single_precision(monkeypatch):
+    """Nobody contributes more than the clip; with norms in half precision somebody would, by a thousandth."""
+    found = weighed()
+    assert found.max() <= 1.0
+    assert found.min() > 1.0 - 1e-4  # all are clipped
+    monkeypatch.setattr(_factors, "norms_of", lambda factors, people: halved(factors))
+    assert weighed().max() > 1.001
+
+
+def halved(factors):
+    """Norms that are computed in half precision."""
+    squares = sum(factor.gradients().to(torch.bfloat16).flatten(1).square().sum(1) for factor in factors)
+    return squares.sqrt().double()
