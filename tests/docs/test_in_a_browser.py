@@ -65,8 +65,10 @@ def found(tab, address, words):
     """The pages that a search finds, best first."""
     tab.go(f"{address}?q={quote(words)}", width=1280)
     for _ in range(100):
-        links = json.loads(tab.run("""JSON.stringify([...document.querySelectorAll(".md-search-result__link")].map(
-            link => new URL(link.href).pathname.slice(1)))"""))
+        links = json.loads(
+            tab.run("""JSON.stringify([...document.querySelectorAll(".md-search-result__link")].map(
+            link => new URL(link.href).pathname.slice(1)))""")
+        )
         if links:
             return links
         time.sleep(0.1)

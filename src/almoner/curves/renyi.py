@@ -249,32 +249,27 @@ def _randomized_response(epsilon: float, orders: Floats) -> Floats:
     return np.maximum(np.minimum(np.where(far, x, near) / lam, epsilon), _LEAST)
 
 
-def sampled_gaussian(
-    sample_rate: float, noise: ArrayLike, orders: ArrayLike, /, *, direction: str = "remove"
-) -> Floats:
+def sampled_gaussian(sample_rate: float, noise: ArrayLike, orders: ArrayLike, /) -> Floats:
     """The Rényi curves of the Poisson-sampled Gaussian for arrays of noise levels.
 
     Args:
         sample_rate: scalar, public, in (0, 1].
         noise: (...), relative noise sigma / contribution, > 0; inf (no contribution) costs 0, NaN costs inf.
         orders: (m,) public, each > 1, whole or fractional.
-        direction: "remove" is never below "add", so it is the cost; "add" is there for comparison.
 
     Returns:
         (..., m) nats, rounded up.
 
-    Guarantee: the divergence in the named direction is at most the value; "remove" bounds both.
+    Guarantee: the divergence is at most the value, in both directions.
     Source: theory 2.6; Mironov, Talwar & Zhang (2019), Thm 5 and section 3.3.
     """
     _check.positive(sample_rate=sample_rate)
     _check.within(0, 1, sample_rate=sample_rate)
-    _check.one_of(("remove", "add"), direction=direction)
     grid, z = _checked(orders), _check.floats(noise=noise)
     proper = (z > 0) & (z < inf)
     safe = np.where(proper, z, 1.0)
-    curve = _remove if direction == "remove" else _add
     with np.errstate(over="ignore"):
-        table = np.maximum(np.stack([curve(sample_rate, safe, float(a)) for a in grid], axis=-1), _LEAST)
+        table = np.maximum(np.stack([_remove(sample_rate, safe, float(a)) for a in grid], axis=-1), _LEAST)
     return np.where(proper[..., None], table, np.where(z[..., None] == inf, 0.0, inf))
 
 
@@ -344,7 +339,7 @@ def _remove(rate: float, noise: Floats, order: float) -> Floats:
         remove   D(mixture || noise) = log E[(1+u)^alpha] / (alpha - 1)          the larger one (Mironov et al., Thm 5)
         add      D(noise || mixture) = log E[(1+u)^(1-alpha)] / (alpha - 1)
 
-    Both are log1p(A) with A = E[(1+u)^b - 1 - b u], b = alpha or 1 - alpha: an integral of something non-negative, so
+    Each is log1p(A) with A = E[(1+u)^b - 1 - b u], b = alpha or 1 - alpha: an integral of something non-negative, so
     nothing cancels. For whole alpha, A is a finite sum of non-negative terms as well.
     """
     if rate == 1:
@@ -362,19 +357,9 @@ def _remove_exactly(rate: float, noise: Floats, order: float) -> Floats:
     if order == floor(order) and order <= _LARGEST_SUM:
         log_a = _by_sum(rate, noise, int(order))
     else:
-        log_a = np.array([_by_quadrature(rate, float(z), order, order) for z in noise.ravel()]).reshape(noise.shape)
+        log_a = np.array([_by_quadrature(rate, float(z), order) for z in noise.ravel()]).reshape(noise.shape)
     exact: Floats = np.logaddexp(0.0, log_a) / (order - 1) * _OVER
     return exact
-
-
-def _add(rate: float, noise: Floats, order: float) -> Floats:
-    """D(noise || mixture) at one order, for an array of relative noise (each > 0); rounded up."""
-    if rate == 1:
-        return order / (2 * noise**2) * _OVER
-    log_a = np.array([_by_quadrature(rate, float(z), order, 1 - order) for z in noise.ravel()]).reshape(noise.shape)
-    exact = np.logaddexp(0.0, log_a) / (order - 1) * _OVER
-    bound: Floats = np.minimum(exact, -log1p(-rate) * order / (order - 1) * _OVER)
-    return bound
 
 
 def _minkowski(rate: float, noise: Floats, order: float) -> Floats:
@@ -419,7 +404,7 @@ def _binomial(rate: float, order: int) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=2**16)
-def _by_quadrature(rate: float, noise: float, order: float, power: float) -> float:
+def _by_quadrature(rate: float, noise: float, order: float) -> float:
     """Log A by the trapezoidal rule, which converges exponentially for analytic integrands; inf if too long.
 
     The integrand is a mixture of Gaussians of width z with centres between 0 and max(order, 2), and analytic up to
@@ -436,24 +421,24 @@ def _by_quadrature(rate: float, noise: float, order: float, power: float) -> flo
     far = np.logaddexp(log1p(-rate), log(rate) + (2 * x - 1) / (2 * noise**2))
     log_u1 = np.where(np.abs(u) < 0.5, np.log1p(np.maximum(u, -0.5)), far)  # log(1 + u), to the last digit near zero
     log_density = -(x**2) / (2 * noise**2) - log(noise * sqrt(2 * np.pi))
-    top: float = float(np.logaddexp.reduce(log_density + _log_excess(u, log_u1, power)))
+    top: float = float(np.logaddexp.reduce(log_density + _log_excess(u, log_u1, order)))
     return top + log(step)
 
 
 def _log_excess(u: Floats, log_u1: Floats, power: float) -> Floats:
-    """log((1+u)^b - 1 - b u), >= 0 by Bernoulli's inequality; by its series where u is small."""
-    small = np.abs(u) * max(1.0, abs(power)) < 0.02
+    """log((1+u)^b - 1 - b u), b > 1, >= 0 by Bernoulli's inequality; by its series where u is small."""
+    small = np.abs(u) * power < 0.02
     v = np.where(small, u, 0.0)
     term, total = np.ones_like(v), np.ones_like(v)
     for j in range(2, 12):
         term = term * (power - j) / (j + 1) * v
         total = total + term
     with np.errstate(all="ignore"):
-        series = np.log(abs(power * (power - 1)) / 2 * total) + 2 * np.log(np.abs(v))
+        series = np.log(power * (power - 1) / 2 * total) + 2 * np.log(np.abs(v))
         raised = power * log_u1
         large = raised > 600
         known = np.where(large, 0.0, log_u1)
-        if abs(power - 1) < 0.5:  # (1+u) ((1+u)^(b-1) - 1) - (b-1) u: nothing cancels where b is nearly one
+        if power < 1.5:  # (1+u) ((1+u)^(b-1) - 1) - (b-1) u: nothing cancels where b is nearly one
             direct = np.log(np.exp(known) * np.expm1((power - 1) * known) - (power - 1) * u)
         else:
             direct = np.log(np.expm1(power * known) - power * u)
