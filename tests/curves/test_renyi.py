@@ -78,7 +78,7 @@ def test_fractional_orders_are_below_dp_accountings_series(rate, noise):
 @pytest.mark.parametrize("order", [1 + 2.0**-40, 1 + 2.0**-20, 1.05, 1.5, 2.0, 2.5, 3.7, 10.9, 32.0, 100.5])
 @pytest.mark.parametrize(("rate", "noise"), [(1e-4, 100.0), (1e-3, 20.0), (0.01, 2.0), (0.1, 0.7), (0.9, 0.4)])
 def test_sampled_gaussian_both_directions_against_mpmath(rate, noise, order):
-    """At whole and fractional orders, to 1e-9 relative and never below the larger direction, which is that of removing."""
+    """At whole and fractional orders, to 1e-9 relative and never below the larger direction, removing."""
     with mp.workdps(40):
         q, z, a = mp.mpf(rate), mp.mpf(noise), mp.mpf(order)
 

@@ -1,7 +1,7 @@
 """A file of questions: where the rows are, whose budget, and what to ask under which keys.
 
-Examples are in docs/queries/plans.md, and ``almoner init query`` writes one. ``PlanFile`` has every line, with what it takes
-and what it is for; from it the tables there are made, and ``almoner schema plan``.
+Examples are in docs/queries/plans.md, and ``almoner init query`` writes one. ``PlanFile`` has every line, with what it
+takes and what it is for; from it the tables there are made, and ``almoner schema plan``.
 
 ``pace = "rest"`` is how many questions of this file have it, from this one on: who pays much is shrunk a little each
 time, so that everybody can pay for the whole series. A template with it needs ``to``; its periods that did not end

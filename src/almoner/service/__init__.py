@@ -1,7 +1,7 @@
 """A service for analysts who are not in the data holder's process: `almoner serve` (extra ``service``).
 
 Analysts reach it over HTTP with a token. They see public facts and their own answers; the data holder has another port.
-``policies`` says what a data holder allows; docs/service/security.md says what the service protects against, and what not.
+``policies`` says what a data holder allows; docs/service/security.md says what it protects against, and what not.
 """
 
 from almoner._tokens import hash_of, new_token

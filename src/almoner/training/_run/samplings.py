@@ -202,8 +202,8 @@ class Poisson(Sampling):
     """Each person is sampled independently in each step, and pays in every step, sampled or not (DP-SGD).
 
     Each person's bound is that person's gradient norm when it was last computed, times ``slack``, at most the
-    sensitivity. All people's bounds are refreshed together, every ``refresh_every`` steps; not where fewer than a third of
-    these are left.
+    sensitivity. All people's bounds are refreshed together, every ``refresh_every`` steps, unless less than a third of
+    that is left.
 
     Args:
         rate: public, in (0, 1]. The probability with which each person is sampled in a step.
