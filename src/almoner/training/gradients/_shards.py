@@ -11,9 +11,9 @@ Names and symbols
 Source: theory 5.3 (one draw of noise on the sum over all people), 5.7
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as distributed
@@ -45,10 +45,12 @@ def by_fsdp(layer: nn.Module) -> bool:
     return kind_of(type(layer)) is not type(layer)
 
 
-@cache
-def kind_of(kind: type[nn.Module]) -> type[nn.Module]:
+def _plain(kind: type[nn.Module]) -> type[nn.Module]:
     """The class of layers of a class, which may be the one that they had before they were sharded."""
     return kind.__mro__[2] if kind.__mro__[1].__name__ == "FSDPModule" else kind
+
+
+kind_of = cast(Callable[[type[nn.Module]], type[nn.Module]], cache(_plain))
 
 
 def shard_of(value: Tensor, like: Any) -> Any:
