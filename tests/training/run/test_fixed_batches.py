@@ -284,7 +284,7 @@ def test_lost_steps_use_no_noise_again(data, tmp_path):
         ({"noise": Banded(6)}, "band=6 must be at most 5, the number of batches"),
         ({"sampling": FixedBatches(401)}, "size=401 must be at most"),
         ({"steps": None, "individual": False, "noise_multiplier": 1.0}, "steps=None"),
-        ({"budget": odometers.Renyi(delta=1e-5)}, "nor an odometer is done together"),
+        ({"budget": odometers.Renyi(delta=1e-5)}, "an odometer is not done together"),
         ({"budget": filters.Residue(epsilon=1.0, delta=1e-5)}, "FixedBatches needs a filters.Gaussian"),
     ],
 )

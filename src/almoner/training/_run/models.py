@@ -33,7 +33,7 @@ from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training._run.settings import Settings
 from almoner.training.correlated._factor import Noise
 from almoner.training.gradients import Gradients
-from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of, whole
+from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
@@ -76,7 +76,7 @@ class TorchModel:
         self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
         for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
             mean = (total / divisor).to(parameter.dtype)
-            parameter.grad = mean if is_sharded(parameter) else local(mean)
+            parameter.grad = mean if type(mean) is type(parameter.data) else local(mean)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
 
@@ -119,7 +119,9 @@ class OfModule:
 
 def _norm(parameters: Sequence[Tensor]) -> float:
     """The norm of all parameters together; NaN or infinite where one is."""
-    return float(torch.stack([whole(each.detach().double().norm()).cpu() for each in parameters]).norm())
+    norms: list[Any] = [each.detach().double().norm() for each in parameters]
+    gathered = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in norms]
+    return float(torch.stack([each.cpu() for each in gathered]).norm())
 
 
 def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
@@ -255,7 +257,7 @@ class Processes:
             N(0, sigma^2) in each entry.
         Source: theory 2.1 and 5.3 (one draw on the sum).
         """
-        if any(map(is_sharded, sums)):
+        if self.alike and any(map(is_sharded, sums)):
             return self._noisy_shards(sums, sigma, generator)
         flat = torch.cat([part.reshape(-1).double() for part in sums])
         if self.first or self.alike or isinstance(generator, Noise):  # what others draw keeps them in step

@@ -21,7 +21,7 @@ from almoner.training.gradients import _factors, _self_check
 from almoner.training.gradients._batches import Batch, Chunk, Inputs, as_inputs, check_batch, chunks
 from almoner.training.gradients._layers import refuse_unsupported
 from almoner.training.gradients._recorder import Loss, Observe, Recorder, trained_parameters
-from almoner.training.gradients._shards import Shards, local
+from almoner.training.gradients._shards import local
 from almoner.training.gradients.augmentations import Views
 
 
@@ -84,6 +84,8 @@ class Gradients:
         refuse_unsupported(module)
         refuse_precision(module)
         self._recorder = Recorder(module, loss)
+        self._alone = self._recorder.shards.mesh is None
+        self.shards = self._recorder.shards  # over which the module is sharded; sums are then of all their people
         self._module, self._memory, self._views = module, memory, views
         self._parameters, self._record = self._recorder.parameters, self._recorder.factors
         if views is not None:
@@ -94,11 +96,6 @@ class Gradients:
         self._modes: list[bool] = []
         self._compared = 0
         self._few: Any = None  # a few records and their targets, as all processes of a sharded module have them
-
-    @property
-    def shards(self) -> Shards:
-        """The processes over which the module is sharded; sums are then over the people of all of them."""
-        return self._recorder.shards
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -207,22 +204,25 @@ class Gradients:
         # it keeps old copies of the parameters until it ends
         if torch.is_autocast_enabled(self._parameters[0].device.type):
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
-        sums = list(map(self.shards.zeros, self._parameters))
+        zeros = partial(torch.zeros_like, dtype=torch.float64, memory_format=torch.contiguous_format)
+        sums = list(map(zeros if self._alone else self.shards.zeros, self._parameters))
         norms = torch.zeros(int(people.max()) + 1 if people is not None and count else count, dtype=torch.float64)
-        if not (most := self.shards.most(count)):
+        if not (most := count if self._alone else self.shards.most(count)):
             return sums, norms
         self._check_parameters()
         if not self.ready(most):  # what was compared is what is trained
             self.prepare(inputs, targets)
         parts = chunks(count, people, self._records_at_once or 1) if count else []
-        for number in range(self.shards.most(len(parts))):
+        for number in range(len(parts) if self._alone else self.shards.most(len(parts))):
             chunk = parts[number] if number < len(parts) else None
-            factors = self._in_step(inputs, targets, chunk, observe)
+            alone = self._alone and chunk is not None
+            factors = (self._of_people if alone else self._in_step)(inputs, targets, chunk, observe)  # type: ignore[arg-type]
             rows = torch.zeros(0, dtype=torch.int64) if chunk is None else chunk.rows
             norms[rows] = chunk_norms = _factors.norms_of(factors, len(rows))
             if weigh is not None:
-                weights = self._weights(weigh, rows, chunk_norms)
-                self._add(sums, factors, chunk_norms, weights)
+                checked = checked_weights(weigh(rows, chunk_norms), chunk_norms) if self._alone else None
+                weights = self._weights(weigh, rows, chunk_norms) if checked is None else checked
+                (_factors.add_weighted_sums if self._alone else self._add)(sums, factors, chunk_norms, weights)
         return sums, norms
 
     def _in_step(
@@ -253,9 +253,6 @@ class Gradients:
 
     def _add(self, sums: list[Tensor], factors: _factors.Factors, norms: Tensor, weights: Tensor) -> None:
         """Add weighted gradients to the sums; of a sharded module those of all processes, one parameter at a time."""
-        if not self.shards:
-            _factors.add_weighted_sums(sums, factors, norms, weights)
-            return
         for number, (factor, parameter) in enumerate(zip(factors, self._parameters, strict=True)):
             part = torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device)
             _factors.add_weighted_sums([part], [factor], norms, weights)

@@ -124,7 +124,7 @@ def rule_of(layer: nn.Module) -> Rule | None:
 
 def _kind(layer: nn.Module) -> type[nn.Module]:
     """The class of a layer, or the one that it had before its parameters were parametrised."""
-    return kind_of(layer).__mro__[1] if is_parametrized(layer) else kind_of(layer)
+    return kind_of(type(layer)).__mro__[1] if is_parametrized(layer) else kind_of(type(layer))
 
 
 def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Any = None) -> ParameterFactors:
@@ -251,8 +251,8 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
     used = [number for number, b in zip(trained, bs, strict=True) if b is not None]
     if any(map(by_fsdp, layer.modules())):
         raise Unsupported(
-            f"module: layer {name!r} ({kind_of(layer).__name__}) has parameters of its own, and it or a layer in it is "
-            "gathered by FSDP by itself: call fully_shard on the module around it alone, or write a rule for it"
+            f"module: layer {name!r} ({kind_of(type(layer)).__name__}) has parameters of its own, and it or a layer in "
+            "it is gathered by FSDP by itself: call fully_shard on the module around it alone, or write a rule for it"
         )
     values = {each: whole(part.detach()) for each, part in layer.named_parameters() if part.requires_grad}
 

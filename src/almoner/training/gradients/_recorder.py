@@ -169,7 +169,7 @@ class Recorder:
 
     def _gradient(self, loss: Tensor) -> Sequence[Tensor]:
         """The gradient of a loss; of a sharded module its shards, which are right where all processes have one loss."""
-        if not self.shards:
+        if self.shards.mesh is None:
             return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         self.module.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -186,7 +186,7 @@ class Recorder:
         with ExitStack() as stack:
             stack.enter_context(self._kept())
             for name, layer in _layers(self.module, self.spread):
-                forward = FORWARDS.get(kind_of(layer))
+                forward = FORWARDS.get(kind_of(type(layer)))
                 if type(layer) in self.spread:
                     stack.callback(layer._parameters.update, dict(layer._parameters))
                     tape.spread_out(name, layer)

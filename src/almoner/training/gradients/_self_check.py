@@ -147,7 +147,7 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
     """Raise Unsupported where this context changes anything that is saved with the module."""
 
     def comparable(tensor: Tensor) -> Tensor:
-        tensor = local(tensor.detach())
+        tensor = local(tensor.detach()) if hasattr(tensor, "device_mesh") else tensor.detach()
         tensor = tensor.dequantize() if tensor.is_quantized else tensor
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
@@ -174,8 +174,9 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     with evaluation_mode(recorder.module):
         factors = recorder.compared(inputs, targets)
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
-            norms.append(_apart((whole(each), None) for each in slow)[0])
-            ours = [loss] if recorder.slow else map(whole, slow)
+            slow = slow if recorder.shards.mesh is None else list(map(whole, slow))
+            norms.append(_apart((each, None) for each in slow)[0])
+            ours = [loss] if recorder.slow else slow
             _, apart = _apart(zip(ours, gradients_of(factors, number), strict=True))
             if apart > (HALF if recorder.half and recorder.shards else 1):  # False where one is not a number
                 raise Unsupported(

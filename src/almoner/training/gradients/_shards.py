@@ -11,8 +11,9 @@ Names and symbols
 Source: theory 5.3 (one draw of noise on the sum over all people), 5.7
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, cast
 
 import torch
 import torch.distributed as distributed
@@ -41,12 +42,15 @@ def whole(tensor: Any) -> Any:
 
 def by_fsdp(layer: nn.Module) -> bool:
     """True of a module that FSDP2 gathers by itself."""
-    return type(layer).__mro__[1].__name__ == "FSDPModule"
+    return kind_of(type(layer)) is not type(layer)
 
 
-def kind_of(layer: nn.Module) -> type[nn.Module]:
-    """The class of a layer, or the one that it had before it was sharded."""
-    return type(layer).__mro__[2] if by_fsdp(layer) else type(layer)
+def _plain(kind: type[nn.Module]) -> type[nn.Module]:
+    """The class of layers of a class, which may be the one that they had before they were sharded."""
+    return kind.__mro__[2] if kind.__mro__[1].__name__ == "FSDPModule" else kind
+
+
+kind_of = cast(Callable[[type[nn.Module]], type[nn.Module]], cache(_plain))
 
 
 def shard_of(value: Tensor, like: Any) -> Any:
@@ -63,12 +67,12 @@ class Shards:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._gathered = [layer for layer in module.modules() if by_fsdp(layer)]
+        self._gathered = [layer for layer in module.modules() if kind_of(type(layer)) is not type(layer)]
         self.reshard()
         self.mesh: Any = None
         below = {id(parameter) for layer in self._gathered for parameter in layer.parameters()}
         for name, parameter in module.named_parameters():
-            if is_sharded(parameter):
+            if hasattr(parameter, "device_mesh"):
                 found: Any = parameter
                 kinds = [type(placement).__name__ for placement in found.placements]
                 self.mesh = found.device_mesh if self.mesh is None else self.mesh
