@@ -9,7 +9,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -217,7 +217,7 @@ class Trainer(OfModule):
         settings, processes = self._settings, self._processes
         records, sampling = self._compared(inputs, targets, people, watch, shares)
         with Interruptions(kept is not None or self._ledger is not None) as interruptions, ExitStack() as stack:
-            with processes.together():
+            with self._together():
                 opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
                 loaded = None if opened is None else stack.enter_context(closing(opened)).load()
                 on, ids, budget = self._ledger, records.ids if self._ledger else None, settings.budget
@@ -246,17 +246,25 @@ class Trainer(OfModule):
     def _compared(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> tuple[Records, Any]:
         """The records and the sampling, once all processes have the same settings, and the module was compared."""
         settings, processes = self._settings, self._processes
-        public = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
-        with processes.together(**public, optimizer=type(self._optimizer).__name__, watch=repr(watch.odometer)):
+        public: dict[str, Any] = {} if processes.single else settings.fixed()
+        if public:
+            public |= {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
+            public |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
+        with self._together(**public):
             records = self._records(inputs, targets, people, watch, shares)
             # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
             sampling = self._begun(records, watch)
-        processes.refuse_shared(records.ids or ())
+        if not processes.single:
+            processes.refuse_shared(records.ids or ())
         if processes.alike:
             self._secret = processes.broadcast(secrets.randbits(128))
-        with processes.together():
+        with self._together():
             self._gradients.prepare(records.inputs, records.targets)
         return records, sampling
+
+    def _together(self, **public: object) -> AbstractContextManager[None]:
+        """See ``Processes.together``; nothing where this process is alone."""
+        return nullcontext() if self._processes.single else self._processes.together(**public)
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         settings, caller = self._settings, self._people
@@ -362,9 +370,9 @@ class Trainer(OfModule):
 
     def _resume(self, run: Run, loaded: Any) -> None:
         """Go on from what was loaded, if anything was; all processes with one model."""
-        processes, sharded, folder = self._processes, bool(self._gradients.shards), run.folder
+        processes, folder, sharded = self._processes, run.folder, self._gradients.shards.mesh is not None
         own: Any = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
-        told: list[Any] = processes.all_gather(own)
+        told: list[Any] = [own] if processes.single else processes.all_gather(own)
         if None in told and any(each and (max(each[0]) > 0 or each[1] > 1) for each in told):
             raise ArgumentError("resume: a process has no run in its folder, and others have: give each its own again")
         if own is None or folder is None:

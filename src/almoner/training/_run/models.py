@@ -72,7 +72,8 @@ class TorchModel:
 
     def step(self, noisy: Sequence[Tensor], divisor: float, rate: float | None = None) -> None:  # noqa: ARG002 - linear models have it
         """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""
-        self._gradients.shards.reshard()
+        if self._gradients.shards.mesh is not None:
+            self._gradients.shards.reshard()
         self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
         for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
             mean = (total / divisor).to(parameter.dtype)
@@ -222,7 +223,7 @@ class Processes:
         except Exception as error:
             failed = error
         reason = None if failed is None else f"{type(failed).__name__}: {failed}"
-        told = () if self.single else self.all_gather((reason, settings))
+        told = self.all_gather((reason, settings))
         if failed is not None:
             raise failed
         for rank, (reason, others) in enumerate(told):
@@ -233,8 +234,6 @@ class Processes:
 
     def refuse_shared(self, ids: Sequence[object]) -> None:
         """Refuse ids of people that are in several processes: each would charge them for a part of what they give."""
-        if self.single:
-            return
         key = self.broadcast(secrets.token_bytes(16))
         own = {blake2b(f"{type(each).__name__} {each!r}".encode(), digest_size=12, key=key).digest() for each in ids}
         if len(set().union(*(told := self.all_gather(own)))) < sum(map(len, told)):

@@ -84,7 +84,7 @@ class Gradients:
         refuse_unsupported(module)
         refuse_precision(module)
         self._recorder = Recorder(module, loss)
-        self._alone = self._recorder.shards.mesh is None
+        self._alone = not self._recorder.sharded
         self.shards = self._recorder.shards  # over which the module is sharded; sums are then of all their people
         self._module, self._memory, self._views = module, memory, views
         self._parameters, self._record = self._recorder.parameters, self._recorder.factors
@@ -144,7 +144,8 @@ class Gradients:
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
-        self.shards.reshard()
+        if not self._alone:
+            self.shards.reshard()
         return _self_check.check(self._recorder, inputs, targets)
 
     def as_inputs(self, inputs: Batch) -> Inputs:
@@ -160,7 +161,8 @@ class Gradients:
         self._check_parameters()
         inputs = self.as_inputs(inputs)
         own = _self_check.spread(inputs, targets) if len(inputs[0]) else None
-        self._few = few, goals = self.shards.given_by_one(own, len(inputs[0]))
+        self._few = own if self._alone else self.shards.given_by_one(own, len(inputs[0]))
+        few, goals = self._few
         self.check(few, goals)
         if self._views is not None:
             self._views.check(few)
@@ -169,7 +171,7 @@ class Gradients:
 
         def pack(saved: Tensor) -> Tensor:
             nonlocal memory
-            if saved.untyped_storage().data_ptr() not in (self._storages() if self.shards else public):
+            if saved.untyped_storage().data_ptr() not in (public if self._alone else self._storages()):
                 memory += saved.numel() * saved.element_size()
             return saved
 
@@ -182,11 +184,14 @@ class Gradients:
 
     def _storages(self) -> set[int]:
         """Where the parameters are in memory now, also those that FSDP has gathered."""
-        return {local(each).untyped_storage().data_ptr() for each in self._module.parameters()}
+        return {
+            (each if self._alone else local(each)).untyped_storage().data_ptr() for each in self._module.parameters()
+        }
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        self.shards.reshard()
+        if not self._alone:
+            self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"

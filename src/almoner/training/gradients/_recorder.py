@@ -73,6 +73,7 @@ class Recorder:
         self.channels_last = True
         self.slow = False  # True: gradients are made record by record
         self.shards = Shards(module)
+        self.sharded = bool(self.shards)
         self.half = False  # True: the last pass computed in half precision
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
@@ -103,7 +104,7 @@ class Recorder:
             once = self._one_by_one if self.slow else self._in_one_pass
             factors, output, losses = once(*self.copied(*taken), views)
         except Exception:
-            if self.slow or self.shards:  # then other processes would take fewer passes
+            if self.slow or self.sharded:  # then other processes would take fewer passes
                 raise
             factors, output, losses = self._one_by_one(*self.copied(*taken), views)
         if observe is not None:
@@ -169,7 +170,7 @@ class Recorder:
 
     def _gradient(self, loss: Tensor) -> Sequence[Tensor]:
         """The gradient of a loss; of a sharded module its shards, which are right where all processes have one loss."""
-        if self.shards.mesh is None:
+        if not self.sharded:
             return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         self.module.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -181,12 +182,13 @@ class Recorder:
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        self.shards.reshard()
-        tape = Tape(records, self.calls, self.shards)
+        if self.sharded:
+            self.shards.reshard()
+        tape = Tape(records, self.calls, self.shards if self.sharded else None)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
             for name, layer in _layers(self.module, self.spread):
-                forward = FORWARDS.get(kind_of(type(layer)))
+                forward = FORWARDS.get(kind_of(type(layer)) if self.sharded else type(layer))
                 if type(layer) in self.spread:
                     stack.callback(layer._parameters.update, dict(layer._parameters))
                     tape.spread_out(name, layer)
@@ -216,7 +218,7 @@ class Recorder:
                 self.channels_last = False
             own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
             kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
-            kinds = frozenset() if self.shards else kinds  # FSDP puts their parameters into place by itself
+            kinds = frozenset() if self.sharded else kinds  # FSDP puts their parameters into place by itself
             self.calls, count = Calls(), len(inputs[0])
             self.calls.new_axis = new_axis
             if count > 1:
@@ -359,7 +361,7 @@ class Use:
 class Tape:
     """Record of one forward pass over so many records, whose calls tell where the records are in each tensor."""
 
-    def __init__(self, records: int, calls: Calls, shards: Shards) -> None:
+    def __init__(self, records: int, calls: Calls, shards: Shards | None) -> None:
         self._records, self._calls, self._shards, self.choices = records, calls, shards, _Choices()
         self._counts: dict[str, int] = {}
         self.half = False
@@ -437,13 +439,14 @@ class Tape:
         unknown = [use.finds and place is None for use in self._uses for place in use.places]
         seek = self.choices.seen or any(unknown)
         edges = [edge for use in self._uses for edge in use.edges]
-        again = seek and not self._shards
+        again = seek and self._shards is None
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         seek = self.choices.seen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
         self.half = any(b is not None and b.element_size() < 4 for b in gradients)
-        self._shards.reshard()  # then layers have the parameters of the module again
-        if seek and self._shards:
-            raise Unsupported("module: it chooses rows by their values, which is not done in a sharded module")
+        if self._shards is not None:
+            self._shards.reshard()  # then layers have the parameters of the module again
+            if seek:
+                raise Unsupported("module: it chooses rows by their values, which is not done in a sharded module")
         axes = [axis for use in self._uses for axis in use.axes]
         owners = iter(_owners(losses, edges, gradients, axes) if seek else [None] * len(edges))
         given, needed = iter(gradients), []

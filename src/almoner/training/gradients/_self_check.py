@@ -98,7 +98,7 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
                     if isinstance(failure, Unsupported)
                     else f"module: {type(failure).__name__} in one pass"
                 )
-        if recorder.shards:
+        if recorder.sharded:
             raise Unsupported(f"{why}. A sharded module can't be done record by record: train it unsharded")
         recorder.slow = True
         norms = _compare(recorder, inputs, targets)
@@ -130,7 +130,7 @@ def _compare(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tens
         _untainted(recorder, inputs, targets)
         return norms
     except Unsupported:  # or the rounding of a gradient that is nearly zero, which is gone in double precision
-        if recorder.shards or all(parameter.dtype == torch.float64 for parameter in recorder.parameters):
+        if recorder.sharded or all(parameter.dtype == torch.float64 for parameter in recorder.parameters):
             raise
         with suppress(RuntimeError):  # of a module that cannot be computed in double precision
             exact = recorder.of_copy(deepcopy(recorder.module).double(), recorder.loss)
@@ -174,11 +174,11 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
     with evaluation_mode(recorder.module):
         factors = recorder.compared(inputs, targets)
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
-            slow = slow if recorder.shards.mesh is None else list(map(whole, slow))
+            slow = slow if not recorder.sharded else list(map(whole, slow))
             norms.append(_apart((each, None) for each in slow)[0])
             ours = [loss] if recorder.slow else slow
             _, apart = _apart(zip(ours, gradients_of(factors, number), strict=True))
-            if apart > (HALF if recorder.half and recorder.shards else 1):  # False where one is not a number
+            if apart > (HALF if recorder.half and recorder.sharded else 1):  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
@@ -203,7 +203,7 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
     Others that are a million times larger, or not numbers, show where they are added in, however small their weight. It
     is done with a copy on the processor, which may keep something of this, or end in an error.
     """
-    if recorder.shards:
+    if recorder.sharded:
         return
     inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:
