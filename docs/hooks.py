@@ -26,7 +26,7 @@ BOOSTS = (
     ("proofs/", 0.1), ("experiments/", 0.1), ("papers/", 0.1), ("reference/almoner.curves", 0.1), ("theory.md", 0.1),
     ("api.md", 0.1), ("other-costs.md", 0.1), ("benchmarks.md", 0.1), ("reference/", 0.3), ("cli.md", 0.5), ("", 4.0),
 )  # fmt: skip
-"""How much more a find on a page counts in the search, by the first beginning of its path that fits: guides come first."""
+"""How much more a find on a page counts in the search, by the first beginning of its path that fits."""
 
 STATEMENT = re.compile(r"theory ((?:\d+\.\d+(?:, | and | to | or )?)+)")
 PROOF = re.compile(r"docs/((?:[a-z]+/)?[\w-]+)\.md")
@@ -97,7 +97,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     return "".join(parts)
 
 
-NAV = r'aria-labelledby="(__nav_[\d_]+)_label"( aria-expanded="\w+">\s*<label class="md-nav__title" for="\1">.*?</span>\s*)([^<]+?)(?=\s*</label>)'
+NAV = (
+    r'aria-labelledby="(__nav_[\d_]+)_label"( aria-expanded="\w+">\s*<label class="md-nav__title" for="\1">.*?</span>\s*)'
+    r"([^<]+?)(?=\s*</label>)"
+)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pipelines made with other libraries, by the recipes of docs/audit/pipelines.md: right ones hold, planted errors are found."""
+"""Pipelines of other libraries, by the recipes of docs/audit/pipelines.md: right ones hold, planted errors are found."""
 
 import numpy as np
 import pytest

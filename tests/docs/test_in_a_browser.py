@@ -1,4 +1,4 @@
-"""The built site in a browser: searches find the guide, pages are accessible and fit a phone, nothing comes from afar."""
+"""The built site in a browser: searches find the guide, pages are accessible and fit a phone, all comes from here."""
 
 import functools
 import http.server
