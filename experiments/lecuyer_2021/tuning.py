@@ -11,8 +11,8 @@ on Fashion-MNIST. Each trial is a `training.Trainer` that charges the same `indi
 paired seeds and at the same budget, with each candidate as the fixed choice for all steps. Each finished run is written
 to docs/experiments/tuning.json at once; a run that is there is not repeated; --page alone makes the page's tables and
 figure again. The networks' learning rates were chosen by training people who were held out: `--rates` prints what was
-tried. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same machine with
-the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
+tried. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the
+same machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse
