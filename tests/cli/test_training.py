@@ -131,7 +131,7 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     assert "the person 17" in (folder / "demo" / "statement.html").read_text(encoding="utf-8")
     assert "exists already" in call("demo", "--out", folder / "demo", code=2)
     assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo", "--force")
-    assert "adult.data" in call("demo", "--data", folder, code=2)
+    assert "adult.data" in call("demo", "--data", folder, "--out", folder / "other", code=2)
 
 
 def test_what_cannot_be_finished_is_refused_before_any_training(folder):

@@ -84,7 +84,7 @@ def test_what_is_missing_is_named_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(_demo, "find_spec", lambda name: None if name in lacking else found(name))
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["demo", "--out", str(tmp_path / "out")])
     assert result.exit_code != 0
-    told = str(result.exception or result.output)
+    told = result.output + result.stderr
     assert "not installed: duckdb, pyarrow, sklearn; pip install '.[demo]'" in " ".join(told.split())
 
 
