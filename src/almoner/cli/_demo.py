@@ -167,7 +167,7 @@ def demo(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Publish a shop's weekly revenue, and train models without privacy, with it, and with accounts per person.
+    """Publish a shop's weekly revenue with an account for each customer, and train a model without privacy and with it.
 
     Ends with OUT/index.html, for a browser. The models predict census income where the files of UCI Adult are found
     (in --data, ALMONER_DATA or ../shared/data), and else read handwritten digits.
@@ -194,10 +194,10 @@ def demo(
     columns = ("the budget is kept by", "epsilon", "delta", "typical error of a week")
     title = f"1. A shop publishes its revenue every week: {CUSTOMERS:,} generated customers, {WEEKS} weeks"
     show(Listing(columns, shop.rows, title=title, right=columns[1:]), " ".join(shop.words))
-    columns = ("trained with", "test accuracy")
+    trained = ("trained with", "test accuracy")
     if models:
         title = f"2. A model is trained: {models.data}, {models.people:,} {models.unit}"
-        show(Listing(columns, models.shown, title=title, right=columns[1:]), " ".join(models.words))
+        show(Listing(trained, models.shown, title=title, right=trained[1:]), " ".join(models.words))
     else:
         show(f"2. The model is left out. {cure}")
     show(f"Open {page} in a browser.")
