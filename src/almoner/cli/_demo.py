@@ -61,7 +61,7 @@ class Shop:
         ]
 
     def to_dict(self) -> dict[str, object]:
-        """What programs read: expectations over the noise, not the answers of this run."""
+        """Give programs expectations over the noise, not the answers of this run."""
         return {"weeks": WEEKS, "epsilon": EPSILON, "delta": DELTA, "typical error of a week": self.errors}
 
 
@@ -123,7 +123,7 @@ def weekly_revenue(observe: Callable[[int, int], None]) -> Shop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Models:
-    """How well a model does without privacy and with it, on the test data, in percent."""
+    """Accuracies of a model without privacy and with it, on the test data, in percent."""
 
     data: str
     people: int
@@ -134,7 +134,7 @@ class Models:
 
     @property
     def shown(self) -> list[tuple[str, str]]:
-        """What was trained, and its accuracy; of private models the mean, with its spread."""
+        """Accuracies by model; of private models the mean, with its spread."""
         several = len(self.accuracies) > 1
         spread = f" ± {np.std(self.accuracies, ddof=1):.2f}" if several else ""
         models = f"mean ± spread of {len(self.accuracies)} models" if several else "one model"
@@ -153,7 +153,7 @@ class Models:
         ]
 
     def to_dict(self) -> dict[str, object]:
-        """What programs read."""
+        """Give programs the accuracies and the card."""
         told = {"data": self.data, "people": self.people, "accuracy without privacy": self.without}
         return told | {"accuracies": self.accuracies, "card": self.card.to_dict()}
 
@@ -249,5 +249,5 @@ def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
 
 
 def in_100(guess: float) -> str:
-    """How often of 100 times a guess is right, rounded up."""
+    """The number of 100 guesses that are right, rounded up."""
     return f"{min(1000, ceil(1000 * guess - 1e-9)) / 10:g}"
