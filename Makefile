@@ -1,10 +1,13 @@
-# make test and make demo do all their set-up themselves, in .venv, with Python 3.11 or newer, make and pip.
+# make test and make demo do all their set-up themselves, in .venv (3 GB) and .venv-demo (0.6 GB), with Python 3.11 or
+# newer, make and pip.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO := .venv-demo
+NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit("Almoner needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 ifneq ($(wildcard ../shared/data),)
 export ALMONER_DATA ?= $(abspath ../shared/data)
 endif
@@ -33,8 +36,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy --num-workers 2
 
-demo: $(READY)
-	$(BIN)/almoner demo --out demo --force
+# in an environment of its own, without PyTorch and the tools of developers
+demo: $(DEMO)/ready
+	$(DEMO)/bin/almoner demo --out demo --force
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py
@@ -103,11 +107,17 @@ oldest newest: $(READY)
 	$(BIN)/python tools/versions.py $@
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Almoner needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	$(NEW_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) --editable '.[dev]'
 	touch $(READY)
 
+$(DEMO)/ready: pyproject.toml constraints.txt
+	$(NEW_ENOUGH)
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build demo dist
+	rm -rf $(VENV) $(DEMO) .mypy_cache .pytest_cache .ruff_cache .hypothesis build demo dist

@@ -165,3 +165,23 @@ def test_the_citation_names_this_version():
     """CITATION.cff can be read, and names the version and the licence of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (citation["version"], citation["license"]) == (almoner.__version__, PROJECT["license"])
+
+
+def test_a_package_index_shows_no_link_that_leads_nowhere():
+    """Of the README, what points at files of the repository is left out of the description of the package."""
+    hook = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]["hooks"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for change in hook["fancy-pypi-readme"]["substitutions"]:
+        text, found = re.subn(change["pattern"], change["replacement"].replace("\\\\", "\\"), text)
+        assert found
+    assert not re.findall(r"\]\((?!https?://)|docs/[\w/-]+\.(?:md|png|svg)", text)
+    assert "I publish statistics" in text
+
+
+def test_the_demonstration_has_an_environment_of_its_own():
+    """It is made of one extra, without PyTorch and without what developers need."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "demo: $(DEMO)/ready\n\t$(DEMO)/bin/almoner demo --out demo --force\n" in makefile
+    assert "--constraint constraints.txt --editable '.[demo]'\n" in makefile
+    assert EXTRAS["demo"] == ["almoner[queries,sklearn]"]
+    assert not {named(each) for extra in ("queries", "sklearn") for each in EXTRAS[extra]} & {"torch", "matplotlib"}

@@ -66,9 +66,9 @@ def test_long_sentences_are_found(text, count):
 
 
 def test_the_readme_is_short():
-    """The README has at most 450 words beside its code."""
+    """The README has at most 850 words beside its code, with a table that compares nine libraries."""
     text = re.sub(r"^```.*?^```", "", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M | re.S)
-    assert 200 < len(text.split()) <= 450
+    assert 200 < len(text.split()) <= 850
 
 
 def test_blocks_of_the_readme_can_be_pasted(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_blocks_of_the_readme_can_be_pasted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = PASTED.findall(text)
-    assert len(blocks) == text.count("```python") == 2
+    assert len(blocks) == text.count("```python") == 1
     for program, output in blocks:
         printed, names = io.StringIO(), {"__name__": "__main__"}
         with contextlib.redirect_stdout(printed):
@@ -86,7 +86,7 @@ def test_blocks_of_the_readme_can_be_pasted(tmp_path, monkeypatch):
     (command,) = re.findall(r"`almoner (statement .*)`", text)
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 0, result.output
-    assert "week 1" in result.output
+    assert "week 14" in result.output
 
 
 def test_one_way_to_install():

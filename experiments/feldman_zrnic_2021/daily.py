@@ -2,6 +2,7 @@
 
     python experiments/feldman_zrnic_2021/daily.py [--people 10000] [--share 0.05] [--full-days 20] [--retail]
     python experiments/feldman_zrnic_2021/daily.py --draw     # the pictures again, from the recorded days
+    python experiments/feldman_zrnic_2021/daily.py --cap      # adds to the records what a cap by count would count
     python experiments/feldman_zrnic_2021/daily.py --quick    # 500 people, 30 days; writes nothing
 
 Measures after how many days the mean relative error of a daily count doubles. In the generated data, each person
@@ -22,6 +23,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FULL = "worst-case filter answers"
+CAPPED = "share of the truth under a cap of as many days, last tenth"
 RUNS = (
     ("daily", "10,000 generated people, each present on 5 % of the days", "daily-generated"),
     ("daily_retail", "Online Retail: customers a day, 4,372 people", "daily"),
@@ -89,6 +92,24 @@ def count_days(
             value = analyst.ask(People(where=where, sigma=sigma, pace=None), key=f"day {day}", anyway=True).value
             found.append({"truth": truth, "answer": value})
     return found
+
+
+def capped(data: object, view: str | None, full_days: int) -> float:
+    """The share of the last tenth of the days that is left if each person's first ``full_days`` days count."""
+    with duckdb.connect() as rows:
+        if isinstance(data, Path):
+            rows.execute("CREATE TABLE data AS SELECT * FROM read_csv(?)", [str(data)])
+        else:
+            rows.register("data", data)
+        counts = rows.execute(
+            "SELECT count(*), count(*) FILTER (WHERE nth <= ?) FROM (SELECT day, row_number() OVER "
+            "(PARTITION BY person ORDER BY day) AS nth FROM (SELECT DISTINCT person, day FROM "
+            f"({view or 'SELECT * FROM data'}) v "
+            "WHERE person IS NOT NULL) d) n GROUP BY day ORDER BY day",
+            [full_days],
+        ).fetchall()
+    truth, left = np.array(counts[-max(1, len(counts) // 10) :]).sum(axis=0)
+    return round(float(left / truth), 3)
 
 
 def judged(days: list[dict[str, float]], full_days: int, sigma: float) -> dict[str, object]:
@@ -167,10 +188,24 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=None)
     parser.add_argument("--retail", action="store_true")
     parser.add_argument("--draw", action="store_true", help="the pictures again, from the recorded days")
+    parser.add_argument("--cap", action="store_true", help="adds to the records what a cap by count would count")
     parser.add_argument("--quick", action="store_true", help="500 people, 30 days; writes nothing")
     given = parser.parse_args()
     if given.quick:
-        print(json.dumps(judged(count_days(sparse(500, 30, 0.2), None, 5, 5.0, 30), 5, 5.0), indent=1))
+        people = sparse(500, 30, 0.2)
+        print(
+            json.dumps(
+                judged(count_days(people, None, 5, 5.0, 30), 5, 5.0) | {CAPPED: capped(people, None, 5)}, indent=1
+            )
+        )
+        return
+    if given.cap:
+        people = sparse(10_000, 600, 0.05)
+        for name, (data, view) in {"daily": (people, None), "daily_retail": retail()}.items():
+            path = pages.RESULTS / f"{name}.json"
+            record = json.loads(path.read_text(encoding="utf-8"))
+            record[CAPPED] = capped(data, view, record[FULL])
+            path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         return
     if not given.draw:
         run(given)

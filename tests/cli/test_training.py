@@ -3,7 +3,6 @@
 import csv
 import json
 import tomllib
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -118,25 +117,22 @@ def test_the_demo_falls_back_to_digits(folder, monkeypatch):
     monkeypatch.setenv("ALMONER_DATA", str(folder))
     told = json.loads(call("demo", "--runs", 2, "--out", folder / "demo", "--json"))
     assert told["data"].startswith("handwritten digits")
-    accuracy = {line["method"]: line["accuracy"] for line in told["lines"]}
-    assert accuracy["no privacy"] > 90
-    assert min(accuracy.values()) > 70
-    files = ["index.html", "spends-private.json", "spends-private.png", "statement.html"]
-    assert sorted(path.name for path in (folder / "demo").iterdir()) == files
+    assert told["accuracy without privacy"] > 90
+    assert min(told["accuracies"]) > 70
+    assert sorted(path.name for path in (folder / "demo").iterdir()) == ["index.html", "statement.html"]
     page = (folder / "demo" / "index.html").read_text(encoding="utf-8")
-    assert told["shop"]["weeks asked"] == 52
-    assert told["shop"]["weeks that one budget answers"] == 8
-    assert "used up after 8 weeks" in page
+    assert told["shop"]["weeks"] == 52
     assert page.count("<circle") == 52
-    for row in told["lines"]:
-        assert f"{row['accuracy']:.2f} %" in page
+    for error in told["shop"]["typical error of a week"].values():
+        assert f"{100 * error:.1f} %" in page
+    assert f"{told['accuracy without privacy']:.2f} %" in page
+    assert f"{sum(told['accuracies']) / 2:.2f} % ±" in page
     assert 'href="statement.html"' in page
     assert "://" not in page
     assert "the person 17" in (folder / "demo" / "statement.html").read_text(encoding="utf-8")
-    assert [Path(path).name for path in told["private"]] == ["spends-private.png", "spends-private.json"]
     assert "exists already" in call("demo", "--out", folder / "demo", code=2)
     assert "no privacy" in call("demo", "--runs", 1, "--out", folder / "demo", "--force")
-    assert "adult.data" in call("demo", "--data", folder, code=2)
+    assert "adult.data" in call("demo", "--data", folder, "--out", folder / "other", code=2)
 
 
 def test_what_cannot_be_finished_is_refused_before_any_training(folder):

@@ -91,6 +91,13 @@ def daily(patch):
     ]
 
 
+def mixed(patch):
+    module, told = program("experiments/queries/mixed", patch), numbers("docs/experiments/mixed.json")
+    known = module.summary(numbers("experiments/results/mixed.jsonl"))
+    assert known.items() <= told.items()
+    return [module.written(told)]
+
+
 def streams(patch):
     rows = []
     for way in ("left out", "remainder", "paced"):
@@ -137,6 +144,7 @@ SHOWN = {
     "adult.md": made_table("experiments/feldman_zrnic_2021/adult", "docs/experiments/adult.json"),
     "coverage.md": coverage,
     "daily.md": daily,
+    "mixed.md": mixed,
     "descent.md": made_table("experiments/feldman_zrnic_2021/descent", "docs/experiments/descent.json"),
     "finetune.md": finetune,
     "groups.md": groups,

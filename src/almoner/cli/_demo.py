@@ -1,136 +1,167 @@
-"""`almoner demo`: a shop's weekly counts and models on real data, with an account for each person and without."""
+"""`almoner demo`: a shop's weekly revenue and models on real data, with an account for each person and without."""
 
 import logging
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from math import ceil, sqrt
 from pathlib import Path
-from statistics import fmean, stdev, variance
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, echo
 
 from almoner import _html
 from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
-from almoner.cli._shown import Listing, draw_spends, dumps, progress_bar, show
-from almoner.errors import ArgumentError
+from almoner.cli._shown import Listing, dumps, progress_bar, show
+from almoner.errors import ArgumentError, MissingExtra
 
 if TYPE_CHECKING:
-    from almoner.queries import Statement
-    from almoner.training import Card, HolderReport
-    from almoner.training.demo_tables import Example
+    import numpy as np
+    from numpy.typing import NDArray
 
-CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 8  # the last: weeks that a budget pays for in full
+    from almoner.queries import Statement
+    from almoner.training import Card
+
+CUSTOMERS, WEEKS, FULL_WEEKS = 3000, 52, 3  # the last: weeks of the highest price that a budget pays for
 PERSON = 17
-SIGMA, DELTA = 10.0, 1e-6
+MOST, EPSILON, DELTA = 200.0, 2.0, 1e-6  # pounds of a customer in a week, and the budget of each customer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counts:
-    """The shop's published counts, and what one customer may be told. The customers are generated: all is public."""
+class Shop:
+    """The shop's published revenue, and what one customer may be told. The customers are generated: all is public."""
 
-    truth: list[int]
+    truth: list[float]
     answers: list[float]
-    one_budget: int  # number of weeks that one budget of the same size for all people answers
-    epsilon: float
+    expected: list[float]  # the answers without their noise
+    noise: float  # standard deviation of an answer, in pounds
+    errors: dict[str, float]  # of each way to stay within the budget: the typical error of a week, as a share
     statement: "Statement"
 
     @property
-    def late_share(self) -> float:
-        """The last eight weeks' answers, as a share of the truth."""
-        return sum(self.answers[-8:]) / sum(self.truth[-8:])
+    def rows(self) -> list[tuple[str, ...]]:
+        """Each way, its promise, and its typical error."""
+        return [(way, f"{EPSILON:g}", f"{DELTA:g}", error) for way, error in self.shown]
 
     @property
-    def words(self) -> tuple[list[str], list[str]]:
-        """Sentences on budgets, and on what the last answers lack."""
+    def shown(self) -> list[tuple[str, str]]:
+        """Each way, and its typical error in percent."""
+        return [(way, f"{100 * error:.1f} %") for way, error in self.errors.items()]
+
+    @property
+    def words(self) -> list[str]:
+        """Sentences on what an account does, and where it does no more than a cap."""
+        late = 100 * sum(self.expected[-8:]) / sum(self.truth[-8:])
         return [
-            f"One budget for all people is used up after {self.one_budget} weeks.",
-            f"With an account for each customer, the same budget answers all {len(self.answers)} weeks.",
-        ], [
-            f"Who came in more than {FULL_WEEKS} weeks is left out from then on.",
-            f"So the last eight answers add up to {100 * self.late_share:.0f}\u00a0% of the truth.",
+            "Most customers spend far less, and an account charges them for what they spend.",
+            f"Who spends much runs out of budget: the last eight weeks add up to about {late:.0f} % of the truth.",
+            "For counts of people, where everybody adds the same, a cap in the right place does as well.",
         ]
 
-    def to_dict(self) -> dict[str, int | float]:
-        weeks = {"weeks asked": len(self.answers), "weeks that one budget answers": self.one_budget}
-        promise = {"epsilon": self.epsilon, "delta": DELTA}
-        return weeks | promise | {"share of the truth, last eight weeks": self.late_share}
+    def to_dict(self) -> dict[str, object]:
+        """Give programs expectations over the noise, not the answers of this run."""
+        return {"weeks": WEEKS, "epsilon": EPSILON, "delta": DELTA, "typical error of a week": self.errors}
 
 
-def weekly_counts(observe: Callable[[int, int], None]) -> Counts:
-    """Ask for the number of customers of each week, with a ledger on disk; ``observe`` gets the weeks done, and all."""
-    import tempfile
+def ways(spent: "NDArray[np.float64]", rho: float) -> "tuple[dict[str, float], NDArray[np.float64]]":
+    """The typical error of one budget, of the best cap, and of accounts; and what accounts answer but for the noise.
+
+    The two rivals are as good as they can be: their clips, and the weeks of the cap, are chosen by the truth.
+    """
+    import numpy as np
+
+    truth, week_of = spent.sum(axis=1), np.cumsum(spent > 0, axis=0)
+    sigma, left, expected = MOST * sqrt(FULL_WEEKS / (2 * rho)), np.full(spent.shape[1], rho), []
+
+    def error(answer: "NDArray[np.float64]", noise: float) -> float:
+        return float(np.sqrt(np.mean(((answer - truth) ** 2 + noise**2) / truth**2)))
+
+    def capped(clip: float, weeks: int) -> float:
+        return error((np.minimum(spent, clip) * (week_of <= weeks)).sum(axis=1), clip * sqrt(weeks / (2 * rho)))
+
+    for week in spent:
+        cost = week**2 / (2 * sigma**2)
+        part = np.sqrt(np.clip(left / np.maximum(cost, 1e-300), 0.0, 1.0))  # too little left: the remainder is spent
+        left -= cost * part**2
+        expected.append((week * part).sum())
+    clips = np.linspace(MOST / 8, MOST, 8)
+    cap, weeks = min((capped(clip, weeks), weeks) for clip in clips for weeks in range(1, WEEKS + 1))
+    return {
+        "one budget for all people": min(capped(clip, WEEKS) for clip in clips),
+        f"a cap, the best in hindsight: each customer's first {weeks} weeks": cap,
+        "an account for each customer": error(np.array(expected), sigma),
+    }, np.array(expected)
+
+
+def weekly_revenue(observe: Callable[[int, int], None]) -> Shop:
+    """Ask for the revenue of each week, with a ledger on disk; ``observe`` gets the weeks done, and all."""
+    from almoner import filters
+    from almoner.queries import Session, Sum, Table
 
     import numpy as np
 
-    from almoner import filters
-    from almoner.accounting.calibrate import steps
-    from almoner.mechanisms import Gaussian
-    from almoner.queries import People, Session, Table
-
     rng = np.random.default_rng(0)  # the same customers every time; the noise is the operating system's
     there = rng.random((WEEKS, CUSTOMERS)) < rng.beta(1.0, 19.0, CUSTOMERS)
-    weeks, customers = np.nonzero(there)
-    budget = filters.Zcdp(rho=FULL_WEEKS * People(sigma=SIGMA).price / 10**15)
-    answers = []
+    usual, varies = rng.standard_normal(CUSTOMERS), rng.standard_normal((WEEKS, CUSTOMERS))
+    spent = np.minimum(there * np.round(40 * np.exp(0.7 * (usual + varies)), 2), MOST)
+    budget, answers = filters.Zcdp(epsilon=EPSILON, delta=DELTA), []
+    errors, expected = ways(spent, budget.rho)
+    sigma = sqrt(FULL_WEEKS / (2 * budget.rho))
     with tempfile.TemporaryDirectory() as folder:
-        visits = Path(folder) / "visits.csv"
-        rows = zip(customers.tolist(), weeks.tolist(), strict=True)
-        visits.write_text("customer,week\n" + "".join(f"{who},{week + 1}\n" for who, week in rows), encoding="utf-8")
-        table, ledger = Table(visits, types={"customer": "whole", "week": "whole"}), Path(folder) / "shop.ledger"
+        visits, rows = Path(folder) / "visits.csv", zip(*np.nonzero(spent), strict=True)
+        lines = (f"{who},{week + 1},{spent[week, who]:.2f}\n" for week, who in rows)
+        visits.write_text("customer,week,spent\n" + "".join(lines), encoding="utf-8")
+        table = Table(visits, types={"customer": "whole", "week": "whole", "spent": "number"})
+        ledger = Path(folder) / "shop.ledger"
         with Session.open(table, person="customer", budget=budget, ledger=ledger, create=True) as session:
             analyst = session.analyst("the shop", purpose="weekly report")
             for week in range(1, WEEKS + 1):
-                question = People(where=f"week = {week}", sigma=SIGMA, pace=None)
-                answers.append(float(analyst.ask(question, key=f"customers of week {week}", anyway=True).value))
+                question = Sum("spent", 0, MOST, where=f"week = {week}", clip=1, sigma=sigma)
+                answers.append(float(analyst.ask(question, key=f"revenue of week {week}", anyway=True).value))
                 observe(week, WEEKS)
             statement = session.statement(PERSON)
-    truth = there.sum(axis=1).tolist()
-    return Counts(truth, answers, min(WEEKS, steps(budget, Gaussian(SIGMA))), statement.epsilon, statement)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One way to train, and how well it did on the test data, in percent."""
-
-    method: str
-    epsilon: float | None  # the promise of one run; None: nothing
-    accuracy: float
-    spread: float  # standard deviation over the runs
-    runs: int
-    seconds: float  # time of one run
+    return Shop(spent.sum(axis=1).tolist(), answers, expected.tolist(), MOST * sigma, errors, statement)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Results:
-    """The rows of the demonstration, and what the last run with individual accounts left."""
+class Models:
+    """Accuracies of a model without privacy and with it, on the test data, in percent."""
 
     data: str
     people: int
     unit: str  # name of the people
-    delta: float
-    rows: list[_Row]
-    gained: float  # points that accounts per person add to the mean accuracy
-    half: float | None  # half of the 95 % interval of ``gained``; None: one run has none
-    card: "Card"
-    holder_report: "HolderReport"  # PRIVATE: for the data holder
+    without: float
+    accuracies: list[float]  # of the private models: each is a release of its own
+    card: "Card"  # of the last of them
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """Accuracies by model; of private models the mean, with its spread."""
+        several = len(self.accuracies) > 1
+        spread = f" ± {stdev(self.accuracies):.2f}" if several else ""
+        models = f"mean ± spread of {len(self.accuracies)} models" if several else "one model"
+        private = f"{fmean(self.accuracies):.2f} %{spread}"
+        return [("no privacy", f"{self.without:.2f} %"), (f"private, epsilon {self.card.epsilon:g}, {models}", private)]
+
+    @property
+    def words(self) -> list[str]:
+        """Sentences on what privacy costs here, why, and what it promises."""
+        return [
+            f"Privacy costs {self.without - fmean(self.accuracies):.1f} points of accuracy here.",
+            f"In every step the noise is {self.card.noise_multiplier:.0f} times as large as what one person may add.",
+            "The noise is the same for few people and for many: the more people, the less privacy costs.",
+            "On one table, trained once, accounts per person gain little or nothing. They pay in streams, as above.",
+            *promised(self.card.epsilon, self.card.delta, self.card.guess),
+        ]
 
     def to_dict(self) -> dict[str, object]:
-        told = {"data": self.data, "people": self.people, "delta": self.delta, "lines": list(map(asdict, self.rows))}
-        difference = {"points": self.gained, "half of the 95 % interval": self.half}
-        return {**told, "difference": difference, "card": self.card.to_dict()}
-
-    @property
-    def about(self) -> str:
-        return f"{self.data}: {self.people:,} {self.unit}"
-
-    @property
-    def words(self) -> tuple[list[str], list[str]]:
-        """Sentences that compare the private rows, and on what one private run promises."""
-        promise = promised(self.card.epsilon, self.delta, self.card.guess)
-        return reading(self.gained, self.half, self.rows[-1].runs), promise
+        """Give programs the accuracies and the card."""
+        told = {"data": self.data, "people": self.people, "accuracy without privacy": self.without}
+        return told | {"accuracies": self.accuracies, "card": self.card.to_dict()}
 
 
 def demo(
@@ -138,125 +169,80 @@ def demo(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     runs: Annotated[int, Option(help="How many models of each private kind to train.")] = 5,
-    out: Annotated[Path, Option(help="The folder to write to: a page, and a PRIVATE picture with its numbers.")] = Path(
-        "demo"
-    ),
+    out: Annotated[Path, Option(help="The folder to write to: two pages.")] = Path("demo"),
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Count a shop's customers every week, and train models without privacy, with it, and with accounts per person.
+    """Publish a shop's weekly revenue with an account for each customer, and train a model without privacy and with it.
 
     Ends with OUT/index.html, for a browser. The models predict census income where the files of UCI Adult are found
     (in --data, ALMONER_DATA or ../shared/data), and else read handwritten digits.
     """
-    from almoner import _extras
-
-    _extras.check(duckdb="queries", pyarrow="queries", sklearn="sklearn", matplotlib="plots")
-    from almoner.training import demo_tables
-
-    adult = demo_tables.adult(data)
-    if data is not None and adult is None:
-        raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
-    picture, page, told = (out / name for name in ("spends-private.png", "index.html", "statement.html"))
-    for path in (picture, page, told):
+    lacking = [name for name in ("duckdb", "pyarrow", "sklearn") if find_spec(name) is None]
+    cure = f"not installed: {', '.join(lacking)}; pip install '.[demo]' in your checkout of Almoner brings all"
+    if lacking not in ([], ["sklearn"]):
+        raise MissingExtra(cure)
+    page, told = out / "index.html", out / "statement.html"
+    for path in (page, told):
         check_free(path, force=force)
-    example = adult or demo_tables.digits()
-    unit = "people" if adult else "images, each of which stands for one person"
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=None)
 
-        def observe(method: str, done: int, total: int) -> None:
-            progress.update(task, description=method, completed=done, total=total)
+        def observe(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
 
-        counts = weekly_counts(lambda done, total: observe("a shop's weeks", done, total))
-        results = _run(example, unit, epsilon=epsilon, delta=delta, runs=runs, observe=observe)
-    private = draw_spends(results.holder_report, picture, f"{results.data}, epsilon {epsilon:g}")
-    _write_pages(counts, results, page, told)
+        models = None if lacking else _models(data, epsilon, delta, runs, partial(observe, "private models"))
+        shop = weekly_revenue(partial(observe, "a shop's weeks"))
+    _write_pages(shop, models, page, told, cure)
     if as_json:
-        echo(dumps(results.to_dict() | {"shop": counts.to_dict(), "page": str(page), "private": private}))
+        echo(dumps((models.to_dict() if models else {}) | {"shop": shop.to_dict(), "page": str(page)}))
+        return
+    columns = ("the budget is kept by", "epsilon", "delta", "typical error of a week")
+    title = f"1. A shop publishes its revenue every week: {CUSTOMERS:,} generated customers, {WEEKS} weeks"
+    show(Listing(columns, shop.rows, title=title, right=columns[1:]), " ".join(shop.words))
+    trained = ("trained with", "test accuracy")
+    if models:
+        title = f"2. A model is trained: {models.data}, {models.people:,} {models.unit}"
+        show(Listing(trained, models.shown, title=title, right=trained[1:]), " ".join(models.words))
     else:
-        _print(counts, results, private)
-        show(f"Open {page} in a browser.")
+        show(f"2. The model is left out. {cure}")
+    show(f"Open {page} in a browser.")
 
 
-def _write_pages(counts: Counts, results: _Results, page: Path, told: Path) -> None:
+def _models(data: Path | None, epsilon: float, delta: float, runs: int, observe: Callable[[int, int], None]) -> Models:
+    """Train without privacy once, and with it ``runs`` times, each with fresh noise."""
+    from almoner.training import LogisticRegression, demo_tables
+
+    adult, log, accuracies = demo_tables.adult(data), logging.getLogger("almoner.training"), []
+    if data is not None and adult is None:
+        raise ArgumentError(f"data={str(data)!r} does not hold adult.data and adult.test")
+    example = adult or demo_tables.digits()
+    unit, people = "people" if adult else "images, each of which stands for one person", len(example.train[1])
+    public: Any = {"n_people": people, "classes": range(example.classes)}
+    with ExitStack() as after:  # columns of the examples are scaled: no hint on scales
+        after.callback(log.setLevel, log.level)
+        log.setLevel(logging.ERROR)
+        for number in range(runs):
+            observe(number, runs)
+            model = LogisticRegression(epsilon=epsilon, delta=delta, **public).fit(*example.train)
+            accuracies.append(100 * model.score(*example.test))
+    return Models(example.name, people, unit, 100 * example.accuracy_without_privacy(), accuracies, model.card_)
+
+
+def _write_pages(shop: Shop, models: Models | None, page: Path, told: Path, cure: str) -> None:
     """The page of the demonstration, and, beside it and linked, the statement of one generated customer: all public."""
     from almoner.report.pages import statement
 
-    rows, (compared, promise), (shop, late) = [], results.words, counts.words
-    for row in results.rows:
-        spread = f" ± {row.spread:.2f} ({row.runs} runs)" if row.runs > 1 else ""
-        rows.append((row.method, "-" if row.epsilon is None else f"{row.epsilon:g}", f"{row.accuracy:.2f} %{spread}"))
-    told.write_text(statement(counts.statement, person=PERSON), encoding="utf-8")
-    words = {"shop": shop, "late": late, "promise": promise, "compared": compared}
-    facts = {"counts": counts, "customers": CUSTOMERS, "model": rows, "about": results.about, "person": PERSON}
-    page.write_text(_html.render("demo.html", **facts, **words), encoding="utf-8")
-
-
-def _run(
-    example: "Example", unit: str, *, epsilon: float, delta: float, runs: int, observe: Callable[[str, int, int], None]
-) -> _Results:
-    """Train in the three ways; each private run has fresh noise and is a release of its own."""
-    from almoner.training import LogisticRegression
-
-    people, models, log = len(example.train[1]), 2 * runs + 1, logging.getLogger("almoner.training")
-    observe("no privacy", 0, models)
-    start = time.perf_counter()
-    rows = [_Row("no privacy", None, 100 * example.accuracy_without_privacy(), 0.0, 1, time.perf_counter() - start)]
-    reached: list[list[float]] = []
-    for individual in (False, True):
-        method = "private, accounts per person" if individual else "private gradient descent"
-        reached.append(accuracies := [])
-        start = time.perf_counter()
-        for number in range(runs):
-            observe(method, 1 + individual * runs + number, models)
-            public: Any = {"n_people": people, "classes": range(example.classes)}
-            model = LogisticRegression(epsilon=epsilon, delta=delta, individual=individual, **public)
-            with ExitStack() as after:  # columns of the examples are scaled: no hint on scales
-                after.callback(log.setLevel, log.level)
-                log.setLevel(logging.ERROR)
-                model.fit(*example.train)
-            accuracies.append(100 * model.score(*example.test))
-        seconds = (time.perf_counter() - start) / runs
-        spread = stdev(accuracies) if runs > 1 else 0.0
-        rows.append(_Row(method, epsilon, fmean(accuracies), spread, runs, seconds))
-    compared = difference(*reached)
-    return _Results(example.name, people, unit, delta, rows, *compared, model.card_, model.holder_report_)
-
-
-def _print(counts: Counts, results: _Results, private: list[str]) -> None:
-    (shop, late), runs, rows = counts.words, results.rows[-1].runs, []
-    for row in results.rows:
-        spread = f" ± {row.spread:.2f}" if row.runs > 1 else ""
-        promise = ("-", "-") if row.epsilon is None else (f"{row.epsilon:g}", f"{results.delta:g}")
-        rows.append((row.method, *promise, f"{row.accuracy:.2f} %{spread}", f"{row.seconds:.2f}"))
-    caption = f"private: mean ± spread of {runs} runs" if runs > 1 else "private: one run each"
-    columns = ("trained with", "epsilon", "delta", "test accuracy", "seconds")
-    show(
-        " ".join(["1. A shop counts its customers every week.", *shop, *late]),
-        "2. A model is trained without privacy, with it, and with accounts per person.",
-        Listing(columns, rows, title=f"{results.about}; {caption}", right=columns[1:]),
-        *map(" ".join, results.words),
-        f"The promise of each run is for adding or removing one person. Charged, with accounts per person: "
-        f"{results.card.charged_at_most}. Each run is a release of its own.",
-        f"How people's budgets were spent (private: for the data holder): {', '.join(private)}",
-    )
-
-
-def difference(plain: Sequence[float], accounts: Sequence[float]) -> tuple[float, float | None]:
-    """(Mean with accounts minus mean without, half of its 95 % interval), in points; None where each ran once."""
-    from scipy import special
-
-    runs, gained = len(plain), fmean(accounts) - fmean(plain)
-    if runs < 2:
-        return gained, None
-    spread = variance(plain) + variance(accounts)
-    return gained, float(special.stdtrit(2 * runs - 2, 0.975)) * sqrt(spread / runs)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    told.write_text(statement(shop.statement, person=PERSON), encoding="utf-8")
+    facts = {"customers": CUSTOMERS, "most": MOST, "epsilon": EPSILON, "delta": DELTA, "person": PERSON, "cure": cure}
+    right = in_100(shop.statement.guess)
+    page.write_text(_html.render("demo.html", shop=shop, models=models, right=right, **facts), encoding="utf-8")
 
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
-    """Sentences on what a private run promises, and what that lets others guess."""
-    promise = f"Each private run promises epsilon {epsilon:g} at delta {delta:g}."
+    """Sentences on what a private model promises, and what that lets others guess."""
+    promise = f"Each private model promises epsilon {epsilon:g} at delta {delta:g}."
     if guess is None:
         return [promise]
     return [
@@ -264,22 +250,10 @@ def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
         "These two numbers limit what others can guess about a person.",
         "Suppose somebody knows everything about all other people, and guesses whether one person is in the data.",
         "Without the model the guess is right 50 times in 100.",
-        f"With it the guess is right at most {min(1000, ceil(1000 * guess - 1e-9)) / 10:g} times in 100.",
+        f"With it the guess is right at most {in_100(guess)} times in 100.",
     ]
 
 
-def reading(gained: float, half: float | None, runs: int) -> list[str]:
-    """Sentences that compare the two private rows, whose allowances are never below the clip: no ``extra_steps``."""
-    words = [
-        "On one table, trained once, accounts per person gain little or nothing.",
-        "In this table both private rows take the same steps, and only their random noise differs.",
-        "Accounts per person pay in streams and repeated releases, as in the shop's counts.",
-        f"The row with accounts is {abs(gained):.2f} points {'lower' if gained < 0 else 'higher'} here.",
-    ]
-    if half is None:
-        return [*words, "One run of each cannot tell a difference from noise; more --runs give an interval."]
-    low, high = gained - half, gained + half
-    words.append(f"The 95 % interval of this difference, over {runs} runs of each, is from {low:+.2f} to {high:+.2f}.")
-    if low <= 0 <= high:
-        return [*words, "It contains 0: the difference is within the noise of so few runs."]
-    return [*words, "It does not contain 0; with noise alone that happens in one of 20 demonstrations."]
+def in_100(guess: float) -> str:
+    """The number of 100 guesses that are right, rounded up."""
+    return f"{min(1000, ceil(1000 * guess - 1e-9)) / 10:g}"
