@@ -183,7 +183,7 @@ def similar(word: str, known: Iterable[str], instead: str = "") -> str:
 def away(path: Path) -> str:
     """The words on a file that is not there, for who named it: with the one beside it that was meant."""
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, beside, 1, 0.7)
+    near = get_close_matches(path.name, beside, 1, 0.8)
     return f"{path} is not there" + (f"; did you mean `{path.with_name(near[0])}`?" if near else "")
 
 

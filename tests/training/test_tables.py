@@ -263,7 +263,7 @@ def test_a_call_and_a_schema_that_disagree_are_refused(tmp_path):
     assert Schema.read(tmp_path / "s.toml", target="bought", person="id").person == "id"
     with pytest.raises(DataError, match="target"):
         Schema.read(tmp_path / "s.toml", target="age")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is not there"):
         Schema.read(tmp_path / "absent.toml")
     (tmp_path / "bad.toml").write_text("a = ", encoding="utf-8")
     with pytest.raises(DataError, match="not a TOML file"):
