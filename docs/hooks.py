@@ -98,7 +98,8 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 
 NAV = (
-    r'aria-labelledby="(__nav_[\d_]+)_label"( aria-expanded="\w+">\s*<label class="md-nav__title" for="\1">.*?</span>\s*)'
+    r'aria-labelledby="(__nav_[\d_]+)_label"'
+    r'( aria-expanded="\w+">\s*<label class="md-nav__title" for="\1">.*?</span>\s*)'
     r"([^<]+?)(?=\s*</label>)"
 )
 

@@ -1,4 +1,4 @@
-"""Pipelines of other libraries, by the recipes of docs/audit/pipelines.md: right ones hold, planted errors are found."""
+"""Pipelines of other libraries, by recipes of docs/audit/pipelines.md: right ones hold, planted errors are found."""
 
 import numpy as np
 import pytest

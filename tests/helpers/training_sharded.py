@@ -86,11 +86,10 @@ def model(case, seed=0):
         mesh = init_device_mesh("cpu", (2,))
         if case == "replicas":
             mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards"))
-        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if case == "half" else MixedPrecisionPolicy()
         for block in module.blocks:
-            fully_shard(block, mesh=mesh, mp_policy=policy)
+            fully_shard(block, mesh=mesh)
         if case != "part":
-            fully_shard(module, mesh=mesh, mp_policy=policy)
+            fully_shard(module, mesh=mesh)
     return module
 
 
@@ -110,7 +109,6 @@ def whole(tensors):
 def trainer(case, module, world, **more):
     """A training of a few steps, the same noise in one process and in two."""
     sampling = {
-        "batches": training.FixedBatches(size=2, noise=training.correlated.Banded(2)),
         "sampled": training.Poisson(0.2),  # often nobody of a process, and then it takes passes with the other
     }
     given = {"max_grad_norm": 0.5, "divisor": 7, "steps": 4, "noise_multiplier": 2.0, "seed": 5} | more
@@ -139,8 +137,7 @@ def go(rank, world, case):
         if run.step == 2:
             run.noisy_sum(correct, sigma=2.0)
 
-    ids = [f"person {int(each) + (3 * rank if world > 1 else 0)}" for each in people]
-    run = job.fit(x[own], y[own], ids if case == "batches" else people, callbacks=[ask])
+    run = job.fit(x[own], y[own], people, callbacks=[ask])
     return {
         "sums": whole(sums).numpy(),
         "norms": norms.numpy(),
@@ -170,10 +167,19 @@ class Elsewhere(Chooses):
         return self.layer(x) + nn.functional.linear(x, self.layer.weight)
 
 
-def numbers(module, *, sharded=True, **more):
+class Mixes(Chooses):
+    """A module that adds a little of everybody to everybody."""
+
+    def forward(self, x):
+        out = self.layer(x)
+        return out + 1e-5 * out.mean(0)
+
+
+def numbers(module, *, sharded=True, half=False, **more):
     """A training of a small module on numbers, in two processes."""
     if sharded:
-        fully_shard(module, mesh=init_device_mesh("cpu", (2,)))
+        policy = MixedPrecisionPolicy(torch.bfloat16 if half else None, torch.float32 if half else None)
+        fully_shard(module, mesh=init_device_mesh("cpu", (2,)), mp_policy=policy)
     given = {"max_grad_norm": 0.5, "divisor": 8, "steps": 3, "noise_multiplier": 2.0} | more
     given = {"compute": training.Compute(group=True), "budget": filters.Gaussian(epsilon=9.0, delta=1e-5)} | given
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
@@ -205,6 +211,10 @@ def refusals(rank):
         "shape": lambda: numbers(nn.Linear(3, 2), sharded=False).fit(x, y[: 4 - rank]),
         "steps": lambda: numbers(nn.Linear(3, 2), steps=3 + rank).fit(x, y),
         "ids": lambda: numbers(nn.Linear(3, 2)).fit(x, y, ["one", *ids[1:]]),
+        "half": lambda: numbers(nn.Linear(3, 2), half=True).fit(x, y),
+        "fixed": lambda: numbers(nn.Linear(3, 2), sampling=training.FixedBatches(2)).fit(x, y, ids),
+        "mixes": lambda: numbers(Mixes()).fit(x, y),
+        "budgets": lambda: numbers(nn.Linear(3, 2), budget=filters.Gaussian(mu=1.0 + rank)).fit(x, y),
     }
     return {name: refused(do) for name, do in cases.items()}
 

@@ -99,10 +99,10 @@ def ways(spent: "NDArray[np.float64]", rho: float) -> "tuple[dict[str, float], N
 
 def weekly_revenue(observe: Callable[[int, int], None]) -> Shop:
     """Ask for the revenue of each week, with a ledger on disk; ``observe`` gets the weeks done, and all."""
+    import numpy as np
+
     from almoner import filters
     from almoner.queries import Session, Sum, Table
-
-    import numpy as np
 
     rng = np.random.default_rng(0)  # the same customers every time; the noise is the operating system's
     there = rng.random((WEEKS, CUSTOMERS)) < rng.beta(1.0, 19.0, CUSTOMERS)

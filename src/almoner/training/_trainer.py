@@ -250,10 +250,16 @@ class Trainer(OfModule):
         if public:
             public |= {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
             public |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
+            public |= {"budget": repr(settings.budget), "individual": settings.individual}
         with self._together(**public):
             records = self._records(inputs, targets, people, watch, shares)
             # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
             sampling = self._begun(records, watch)
+            if processes.alike and isinstance(sampling, BatchContributions):
+                raise Unsupported(
+                    "sampling: a sharded module takes no fixed batches, whose noise each process would draw by itself: "
+                    "sampling=training.Poisson(0.01)"
+                )
         if not processes.single:
             processes.refuse_shared(records.ids or ())
         if processes.alike:

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -23,7 +22,7 @@ from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
 from almoner.training._linear.estimator import PrivateDescent
 from almoner.training._linear.partial import Features, Floats
-from almoner.training._linear.wrappers import Copied, reads_data
+from almoner.training._linear.wrappers import Copied
 from almoner.training._run.books import publish
 
 OF_DESCENT = ("average", "decay", "extra_steps", "momentum", "pace")
@@ -53,10 +52,10 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : a `LogisticRegression` or a regression, or a `Pipeline` that ends in one and whose other steps read no
-        private data, with the settings that are not tuned; its epsilon, delta and seed are replaced.
+    estimator : a `LogisticRegression` or a regression with the settings that are not tuned; its epsilon, delta and seed
+        are replaced.
     grid : {setting: values}, public: all combinations are candidates, each as likely as the others. Settings of the
-        descent, and of the last step of a pipeline, are named as in scikit-learn: `descent__momentum`.
+        descent are named as in scikit-learn: `descent__momentum`.
     epsilon, delta : the guarantee for each person.
     runs : how many runs are expected, above 1, at most 1,000.
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
@@ -114,25 +113,21 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         """
         candidates = self._candidates()
         planned = self._plan(held_out is not None)
-        budget: dict[str, Any] = {
-            self._prefix + name: each for name, each in (("epsilon", planned.epsilon), ("delta", self.delta))
-        }
-        budget[self._prefix + "seed"] = None
+        budget: dict[str, Any] = {"epsilon": planned.epsilon, "delta": self.delta, "seed": None}
         models = [clone(self.estimator).set_params(**settings, **budget) for settings in candidates]
         for model in models:
-            _last(model)._plan(None)  # settings that break a rule are refused here
+            model._plan(None)  # settings that break a rule are refused here
         self._tell_of_wrappers()
         scored = (X, y, groups) if held_out is None else (*held_out, *([None] * (3 - len(held_out))))
         best = max(self._runs(models, planned, (X, y, groups), scored), key=lambda run: run[0])
         self.best_score_, place, self.best_estimator_ = best
         self.best_params_ = candidates[place]
-        last = _last(self.best_estimator_)
-        self.n_features_in_ = getattr(self.best_estimator_, "n_features_in_", last.n_features_in_)
-        if hasattr(last, "classes_"):
-            self.classes_ = last.classes_
-        last.card_ = self.card_ = self._card(len(candidates), planned, held_out is not None)
+        self.n_features_in_ = self.best_estimator_.n_features_in_
+        if hasattr(self.best_estimator_, "classes_"):
+            self.classes_ = self.best_estimator_.classes_
+        self.best_estimator_.card_ = self.card_ = self._card(len(candidates), planned, held_out is not None)
         for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
-            setattr(last, private, None)
+            setattr(self.best_estimator_, private, None)
         return self
 
     def _runs(
@@ -143,17 +138,20 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         for number in range(tuning.draw_runs(planned.best, seed=self.seed)):
             place = chance.randrange(len(models))
             model = clone(models[place])
-            _last(model)._copies = None  # the search pays for all runs together
+            model._copies = None  # the search pays for all runs together
             if self.seed is not None:
-                model.set_params(**{self._prefix + "seed": 1_000_003 * self.seed + number})
-            model.fit(*data[:2], **{self._prefix + "groups": data[2]})
+                model.set_params(seed=1_000_003 * self.seed + number)
+            model.fit(*data)
             yield self._noisy(_right(model, *scored), planned.score, number), place, model
 
     def _card(self, candidates: int, planned: Plan, held_out: bool) -> Card:
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
         payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"
-        one: Card = _last(self.best_estimator_).card_
+        right = (
+            "the people whom a model gets right" if hasattr(self, "classes_") else "how nearly it is right, 0 to 1 each"
+        )
+        one: Card = self.best_estimator_.card_
         return replace(
             one,
             epsilon=float(self.epsilon),
@@ -163,27 +161,21 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
             why="",
             tuned=f"the best of a random number of runs ({shown(self.runs, 4)} expected, {law}), each with one of "
             f"{candidates} public settings ({settings}), by noisy counts (standard deviation "
-            f"{shown(planned.score.sigma, 4, down=True)}) of the people whom a model gets right; {payers}",
+            f"{shown(planned.score.sigma, 4, down=True)}) of {right}; {payers}",
         )
 
     def _candidates(self) -> list[dict[str, Any]]:
-        if not isinstance(_last(self.estimator), PrivateDescent):
+        if not isinstance(self.estimator, PrivateDescent):
             raise ArgumentError(
                 f"estimator={self.estimator!r} must be a LogisticRegression, LinearRegression or PoissonRegressor, "
-                "whose budget has a price, or end in one: make_pipeline(FunctionTransformer(f), LogisticRegression())"
+                "whose budget has a price: put the search at the end of a pipeline, in place of the estimator"
             )
-        for name, step in self.estimator.steps[:-1] if isinstance(self.estimator, Pipeline) else ():
-            if reads_data(step):
-                raise ArgumentError(
-                    f"estimator: its step {name!r} reads people's data, and nobody pays for that: fit it on public "
-                    f"data, FrozenEstimator({type(step).__name__}().fit(X_public))"
-                )
-        if _last(self.estimator).noise_multiplier is not None:
+        if self.estimator.noise_multiplier is not None:
             raise ArgumentError("noise_multiplier must be None: each run's noise follows from the budget of the search")
         if not isinstance(self.grid, Mapping) or not self.grid:
             raise ArgumentError(f"grid={self.grid!r} must map settings to lists of values")
         for name, values in self.grid.items():
-            _check.one_of([self._prefix + each for each in TUNABLE], grid=name)
+            _check.one_of(TUNABLE, grid=name)
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
                 raise ArgumentError(f"grid[{name!r}]={values!r} must be a list of values, at least one")
         found = [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
@@ -220,7 +212,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
 
     def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> float:
         """A count with noise, or of parts of people: these have a sensitivity of as many parts as make one person."""
-        parts = 1 if hasattr(_last(self.estimator), "predict_proba") else PARTS
+        parts = 1 if hasattr(self.estimator, "predict_proba") else PARTS
         of_parts = mechanisms.Gaussian(score.sigma * parts, parts)
         noisy: int = publish(lambda: right + self._noise(of_parts.sigma, number), exact=right, mechanism=of_parts)
         return noisy / parts
@@ -229,11 +221,6 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         if self.seed is None:
             return int(rounded_gaussian(sigma, size=1)[0])
         return round(float(np.random.default_rng([self.seed, number, 3]).normal(0.0, sigma)))
-
-    @property
-    def _prefix(self) -> str:
-        """The beginning of the names of settings of the last step of a pipeline."""
-        return f"{self.estimator.steps[-1][0]}__" if isinstance(self.estimator, Pipeline) else ""
 
     def __sklearn_tags__(self) -> Tags:
         return get_tags(self.estimator)
@@ -260,10 +247,6 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         return self.best_estimator_
 
 
-def _last(estimator: Any) -> Any:
-    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-
-
 def _right(model: Any, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
     """The number of people whom a model gets right in at least half of their rows; of a regression, the parts that are.
 
@@ -271,10 +254,10 @@ def _right(model: Any, X: Features, y: ArrayLike, groups: ArrayLike | None) -> i
     """
     truth, predicted = column_or_1d(y), model.predict(X)
     owners = np.arange(len(truth)) if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
-    if hasattr(_last(model), "classes_"):
+    if hasattr(model, "classes_"):
         right = np.asarray(predicted == truth, np.float64)
         return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
-    low, high = _last(model)._limits
+    low, high = model._limits
     near = np.nan_to_num(1 - ((np.clip(truth, low, high) - predicted) / (high - low)) ** 2, nan=0.0)
     return int(np.floor(np.clip(np.bincount(owners, near) / np.bincount(owners), 0, 1) * PARTS).sum())
 

@@ -25,7 +25,7 @@ import torch.distributed as distributed
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from almoner.errors import ArgumentError
+from almoner.errors import AlmonerError, ArgumentError
 from almoner.training._card import Card
 from almoner.training._records import Records
 from almoner.training._run.run import TrainingState
@@ -201,7 +201,7 @@ class Processes:
     def use(self, shards: Shards) -> None:
         """Be the processes of a sharded module, if it is one; refuse one that is sharded over others than these."""
         self.alike = bool(shards)
-        if shards and (self.single or shards.size != distributed.get_world_size(self._group)):
+        if shards and (self.single or shards.ranks != distributed.get_process_group_ranks(self._group)):
             raise ArgumentError(
                 f"module: it is sharded over {shards.size} processes, which must hold all people: "
                 "compute=training.Compute(group=True)"
@@ -222,7 +222,8 @@ class Processes:
             yield
         except Exception as error:
             failed = error
-        reason = None if failed is None else f"{type(failed).__name__}: {failed}"
+        own = isinstance(failed, AlmonerError)  # texts of others may quote data
+        reason = None if failed is None else f"{type(failed).__name__}" + (f": {failed}" if own else "")
         told = self.all_gather((reason, settings))
         if failed is not None:
             raise failed

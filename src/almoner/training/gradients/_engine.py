@@ -31,11 +31,11 @@ def clipping(norms: Tensor, clip: float) -> Tensor:
 
 
 def refuse_precision(module: nn.Module) -> None:
-    """Raise Unsupported where gradients may overflow, or sums over people can't be made in double precision."""
+    """Raise Unsupported where sums over people would be made in half precision, or can't be in double precision."""
     for name, parameter in module.named_parameters():
-        if parameter.requires_grad and parameter.dtype not in (torch.bfloat16, torch.float32, torch.float64):
+        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
             raise Unsupported(
-                f"module: parameter {name!r} is {parameter.dtype}, which overflows: train module.float(), or bfloat16"
+                f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64, by module.float()"
             )
         if parameter.device.type == "mps":
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")

@@ -74,7 +74,6 @@ class Recorder:
         self.slow = False  # True: gradients are made record by record
         self.shards = Shards(module)
         self.sharded = bool(self.shards)
-        self.half = False  # True: the last pass computed in half precision
 
     def of_copy(self, module: nn.Module, loss: Loss) -> "Recorder":
         made = copy(self)
@@ -145,9 +144,7 @@ class Recorder:
             with tape.choices:
                 output = chosen.call(self.module)
             losses = self._losses(output, goals, len(chosen[0]))
-        factors = tape.factors(losses / views, self.parameters)
-        self.half = tape.half
-        return factors, output, losses.detach()
+        return tape.factors(losses / views, self.parameters), output, losses.detach()
 
     def _one_by_one(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
         with self._kept():
@@ -364,7 +361,6 @@ class Tape:
     def __init__(self, records: int, calls: Calls, shards: Shards | None) -> None:
         self._records, self._calls, self._shards, self.choices = records, calls, shards, _Choices()
         self._counts: dict[str, int] = {}
-        self.half = False
         self._uses: list[Use] = []
 
     def record_of(self, layer: nn.Module) -> Callable[..., None]:
@@ -442,9 +438,10 @@ class Tape:
         again = seek and self._shards is None
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         seek = self.choices.seen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
-        self.half = any(b is not None and b.element_size() < 4 for b in gradients)
         if self._shards is not None:
             self._shards.reshard()  # then layers have the parameters of the module again
+            if any(b is not None and b.element_size() < 4 for b in gradients):
+                raise Unsupported("module: it computes in half precision, which is not done in a sharded module")
             if seek:
                 raise Unsupported("module: it chooses rows by their values, which is not done in a sharded module")
         axes = [axis for use in self._uses for axis in use.axes]

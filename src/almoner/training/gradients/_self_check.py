@@ -35,8 +35,6 @@ HUGE = 1e6  # so much larger are other records made: then a mixture with a weigh
 ABSOLUTE, RELATIVE, SHARE, OF_ALL = 1e-6, 1e-3, 1e-2, 1e-4
 """Rounding, with room for long sums, of all parameters together; and of each, of its own length and that of all."""
 
-HALF = 32  # so many times that, of sharded modules in half precision, which can't be compared in double precision
-
 
 class Mixture(Unsupported):
     """A gradient that is right for each record by itself is another one among other records."""
@@ -178,7 +176,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
             norms.append(_apart((each, None) for each in slow)[0])
             ours = [loss] if recorder.slow else slow
             _, apart = _apart(zip(ours, gradients_of(factors, number), strict=True))
-            if apart > (HALF if recorder.half and recorder.sharded else 1):  # False where one is not a number
+            if apart > 1:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "
@@ -201,21 +199,22 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
     """Refuse a mixture of records: a gradient among others that is not that among huge ones, or ones not numbers.
 
     Others that are a million times larger, or not numbers, show where they are added in, however small their weight. It
-    is done with a copy on the processor, which may keep something of this, or end in an error.
+    is done with a copy on the processor, which may keep something of this, or end in an error. A sharded module has no
+    copy: it meets numbers alone.
     """
-    if recorder.sharded:
-        return
-    inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
+    if not recorder.sharded:
+        inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:
         loss = deepcopy(recorder.loss)
         loss = loss.cpu() if isinstance(loss, nn.Module) else loss
-        recorder = recorder.of_copy(deepcopy(recorder.module).cpu(), loss)
+        if not recorder.sharded:
+            recorder = recorder.of_copy(deepcopy(recorder.module).cpu(), loss)
         among = _drawn_alike(recorder, inputs, targets)
     except Exception:  # of what cannot be copied, or knows other devices only
         return
     for number in _ends(inputs):
         only = torch.arange(len(inputs[0])) == number
-        for factor in (HUGE, torch.nan):
+        for factor in (HUGE,) if recorder.sharded else (HUGE, torch.nan):
             try:
                 with _times(recorder.module, only, factor):
                     others = inputs.map(lambda part: _but(part, only, factor))  # noqa: B023

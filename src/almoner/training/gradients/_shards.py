@@ -93,6 +93,11 @@ class Shards:
         """The number of processes."""
         return 1 if self.mesh is None else distributed.get_world_size(self._group)
 
+    @property
+    def ranks(self) -> list[int]:
+        """The processes' ranks in the world, in rising order."""
+        return sorted(self.mesh.mesh.flatten().tolist())
+
     def reshard(self) -> None:
         """Have each process hold no more than its shards, which are the parameters that were there at first."""
         for layer in self._gathered:
