@@ -238,8 +238,8 @@ def test_the_commands_refuse_what_does_not_go_together(tmp_path):
         (("epsilon", path), "almoner calibrate"),
         (("epsilon", path, "--steps", 3), "leave out"),
         (("calibrate", path, "--epsilon", 1, "--noise-multiplier", 3), "leave out"),
-        (("epsilon",), "--noise-multiplier is missing"),
-        (("epsilon", tmp_path / "absent.toml"), "cannot be read"),
+        (("epsilon",), "--noise-multiplier or a file of mechanisms is missing"),
+        (("epsilon", tmp_path / "absent.toml"), "is not there"),
         (("epsilon", tmp_path / "absent.json"), "cannot be read"),
         (("epsilon", path, "--csv", path, "--force"), "is what is read"),
     ):
