@@ -499,9 +499,8 @@ CONSTANTS
 ```
 
 Here `clip` is so large that nobody is clipped, so that answers can be compared with SQL: choose
-[a smaller one](queries/which-question.md#questions), or `clip="auto"`. `.shares()`, `.largest(3)`, `.difference(...)` and
-the like
-[cost nothing](queries/answers.md#what-follows-from-an-answer).
+[a smaller one](queries/which-question.md#questions), or `clip="auto"`. `.shares()`, `.largest(3)`, `.difference()` and
+others [cost nothing](queries/answers.md#what-follows-from-an-answer).
 
 | question | line |
 |---|---|

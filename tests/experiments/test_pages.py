@@ -42,6 +42,11 @@ def made_table(name, record):
     return lambda patch: [program(name, patch).table(numbers(record))]
 
 
+def tuning(patch):
+    module = program("experiments/lecuyer_2021/tuning", patch)
+    return [module.table(numbers("docs/experiments/tuning.json"), kind) for kind in module.KINDS]
+
+
 def finetune(patch):
     module, rows = program("experiments/lecuyer_2021/finetune", patch), numbers("experiments/results/finetune.jsonl")
     return [module.table(rows, module.Size(**rows[0]["size"]))]
@@ -163,7 +168,7 @@ SHOWN = {
         "experiments/feldman_zrnic_2021/stopping", "docs/experiments/stopping-counts.json"
     ),
     "streams.md": streams,
-    "tuning.md": made_table("experiments/lecuyer_2021/tuning", "docs/experiments/tuning.json"),
+    "tuning.md": tuning,
     "utility.md": utility,
     "whitehouse.md": whitehouse,
     "../residue.md": adaptive_steps,
