@@ -125,13 +125,17 @@ def setting_table(lines: Sequence[Line], settings: Sequence[tuple[float, float]]
 
 
 def trial_table(lines: Sequence[Line], budgets: Sequence[float], *, least: int, most: int = 3) -> str:
-    """The best settings that were tried for each budget, by so many seeds at least, with their AUC-ROC."""
+    """The best settings that were tried for each budget, by so many seeds at least, with their AUC-ROC.
+
+    Clips that were tried at the main budget alone are those of other pictures, and were no choice.
+    """
+    grid = {line["clip"] for line in lines if line["kind"] == "tuning" and line["epsilon"] != MAIN}
     out = ["| epsilon | " + " | ".join(f"{place}: clip, rate, AUC-ROC" for place in range(1, most + 1)) + " |"]
     out.append("|---" * (most + 1) + "|")
     for epsilon in budgets:
         trials: dict[tuple[float, float], list[float]] = {}
         for line in lines:
-            if (line["kind"], line["epsilon"]) == ("tuning", epsilon):
+            if (line["kind"], line["epsilon"]) == ("tuning", epsilon) and (line["clip"] in grid or not grid):
                 trials.setdefault((line["clip"], line["rate"]), []).append(100 * line["auc"])
         seeds = max(map(len, trials.values()), default=0)
         judged = {pair: scores for pair, scores in trials.items() if len(scores) == seeds}

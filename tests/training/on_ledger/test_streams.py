@@ -170,7 +170,7 @@ def test_what_cannot_be_charged_is_refused(tmp_path):
         with pytest.raises(Unsupported, match="together with ledger"):
             stream(on, seed=1)
         for options in ({"epsilon": 1.0}, {"ledger": on}):
-            with pytest.raises(TypeError, match="write budget="):
+            with pytest.raises(TypeError, match="write `budget="):
                 stream(on, **options)
         session.analyst("zoe").ask(Count(clip=3, rho=0.002), key="taken")
         with pytest.raises(ArgumentError, match="used for a question"):

@@ -79,6 +79,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
     Examples:
     --------
     >>> import numpy as np
+    >>> from almoner.training import LogisticRegression
     >>> x, y = np.repeat([[-1.0], [1.0]], 500, axis=0), np.repeat([0, 1], 500)
     >>> one = LogisticRegression(steps=20, classes=[0, 1], n_people=1000)
     >>> search = PrivateSearch(one, {"learning_rate": [0.01, 4.0]}, epsilon=1.0, runs=5, seed=1).fit(x, y)

@@ -441,7 +441,9 @@ class Tape:
         if self._shards is not None:
             self._shards.reshard()  # then layers have the parameters of the module again
             if any(b is not None and b.element_size() < 4 for b in gradients):
-                raise Unsupported("module: it computes in half precision; sharded, it must not: `MixedPrecisionPolicy()`")
+                raise Unsupported(
+                    "module: it computes in half precision; sharded, it must not: `MixedPrecisionPolicy()`"
+                )
             if seek:
                 raise Unsupported("module: it chooses rows by their values; sharded, it must not: train it whole")
         axes = [axis for use in self._uses for axis in use.axes]
