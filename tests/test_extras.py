@@ -47,15 +47,12 @@ def test_the_missing_one_of_several_is_named(monkeypatch):
 
 
 def test_all_that_is_missing_is_one_message(monkeypatch):
-    """Both libraries of a block, and those of several extras that a command needs, with one line to write."""
-    for library in ("torch", "opacus", "duckdb", "sklearn", "pyarrow"):
+    """Both libraries of a block, with one line to write."""
+    for library in ("torch", "opacus"):
         monkeypatch.setitem(sys.modules, library, None)
     told = r"opacus and torch are not installed: `pip install 'almoner\[opacus\]'`"
     with pytest.raises(MissingExtra, match=told), _extras.need("opacus", "torch", extra="opacus"):
         import opacus  # noqa: F401
-    told = r"duckdb and pyarrow and sklearn are not installed: `pip install 'almoner\[queries,sklearn\]'`"
-    with pytest.raises(MissingExtra, match=told):
-        _extras.check(duckdb="queries", pyarrow="queries", sklearn="sklearn", json="none")
 
 
 def test_a_library_that_does_not_load_is_not_installed():

@@ -24,12 +24,6 @@ def need(*libraries: str, extra: str) -> Iterator[None]:
         raise _refused(dict.fromkeys(sorted(lacking), extra)) from error
 
 
-def check(**extras: str) -> None:
-    """Refuse libraries that are not installed, ``library="extra"``, all of them at once, before any work is done."""
-    if lacking := {library: extra for library, extra in extras.items() if _gone(library)}:
-        raise _refused(lacking)
-
-
 def _gone(library: str) -> bool:
     try:
         return find_spec(library) is None

@@ -88,7 +88,7 @@ def test_calibrate_prints_noise_or_steps():
     sampled = json.loads(
         output("calibrate", "--epsilon", 1, "--noise-multiplier", 2, "--sample-rate", 0.01, "--json").stdout
     )
-    assert "not a Gaussian" in sampled["filters"][0]["note"]
+    assert "no Gaussian mechanism" in sampled["filters"][0]["note"]
     assert sampled["filters"][0]["steps"] is None
     assert "1950" in output("calibrate", "--epsilon", 1, "--noise-multiplier", 2, "--sample-rate", 0.01).stdout
     fixed, planned = sampled["fixed"]["steps"], sampled["filters"][4]["steps"]

@@ -84,8 +84,6 @@ def model(case, seed=0):
             block.up = nn.Sequential(nn.Linear(WIDE, 2, bias=False), nn.Linear(2, 7, bias=False))
     if distributed.is_initialized() and case != "whole":
         mesh = init_device_mesh("cpu", (2,))
-        if case == "replicas":
-            mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards"))
         for block in module.blocks:
             fully_shard(block, mesh=mesh)
         if case != "part":
@@ -199,6 +197,8 @@ def refusals(rank):
     """What each process is told about what can't be done."""
     x, y, ids = torch.randn(4, 3), torch.zeros(4, dtype=torch.long), [f"p{4 * rank + each}" for each in range(4)]
     parallel = nn.Sequential(nn.Linear(3, 2))
+    copies = nn.Sequential(nn.Linear(3, 2))
+    fully_shard(copies, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards")))
     parallelize_module(parallel, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel()})
     cases = {
         "file": lambda: numbers(
@@ -206,6 +206,7 @@ def refusals(rank):
         ),
         "alone": lambda: numbers(nn.Linear(3, 2), compute=None),
         "parallel": lambda: training.Gradients(parallel, nn.CrossEntropyLoss(reduction="none")),
+        "replicas": lambda: training.Gradients(copies, nn.CrossEntropyLoss(reduction="none")),
         "chooses": lambda: numbers(Chooses()).fit(x, y),
         "elsewhere": lambda: numbers(Elsewhere()).fit(x, y),
         "shape": lambda: numbers(nn.Linear(3, 2), sharded=False).fit(x, y[: 4 - rank]),

@@ -30,7 +30,7 @@ from almoner._uncopyable import Uncopyable
 from almoner._units import to_float
 from almoner.errors import AlmonerError, ArgumentError, Unsupported
 from almoner.individual import BudgetStatement, Filter
-from almoner.ledger import Consumer, Ledger, new_claim
+from almoner.ledger import Consumer, Ledger, new_claim, on_a_server
 from almoner.mechanisms import Gaussian
 from almoner.training._card import Card
 
@@ -77,11 +77,7 @@ class OnLedger:
 
     def of_process(self, name: str) -> "OnLedger":
         """This ledger for one of several processes, each of which is a training there of its own people."""
-        if (
-            name
-            and not isinstance(self.ledger, Ledger)
-            and not str(self.ledger).startswith(("postgresql:", "postgres:"))
-        ):
+        if name and not (isinstance(self.ledger, Ledger) or on_a_server(self.ledger)):
             raise Unsupported(
                 "ledger: a file is open in one process at a time: with group=, a ledger on a server, "
                 f"OnLedger('postgresql://server/database', {self.key!r})"

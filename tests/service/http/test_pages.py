@@ -8,8 +8,7 @@ import pytest
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries.plans import ASKS
-from almoner.service._http.forms import KINDS
-from almoner.service._http.pages import _spans
+from almoner.service._http.pages import KINDS, _spans
 from browser import browser, chromium
 from page_reader import Reader
 from service_processes import started

@@ -158,7 +158,8 @@ class Folder:
 
     def numbers(self) -> list[int]:
         """The numbers of the steps after which a state was saved that is still there."""
-        return [self.number(), *(int(_members(each, "number")["number"]) for each in self._before())]
+        before = [_members(self._before_file, "number")] if self._before_file.exists() else []
+        return [self.number(), *(int(each["number"]) for each in before)]
 
     def parts_of(self, number: int) -> dict[str, Any]:
         """The parts of the state that was saved after a step, one of ``numbers``."""
@@ -168,9 +169,6 @@ class Folder:
     def forget_before(self) -> None:
         """Keep the last state alone: a step that is taken again must not be mistaken for the one before."""
         self._before_file.unlink(missing_ok=True)
-
-    def _before(self) -> list[Path]:
-        return [self._before_file] if self._before_file.exists() else []
 
     def keep(self, update: Mapping[str, Any], number: int) -> None:
         """Keep an update on a ledger, which is told once the ledger has charged it. Private."""

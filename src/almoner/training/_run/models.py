@@ -4,8 +4,7 @@ Of several processes each holds the records and the accounts of its own people a
 the sum over all people plus one draw of noise, as if one process held all people.
 
 Of a module that FSDP2 has sharded each process has the shards of the sum over all people already. Each draws the noise
-of the whole sum from one seed of the first process, and adds the numbers of its own shards: no number comes twice, none
-is missing, and replicas get equal ones.
+of the whole sum from one seed of the first process, and adds the numbers of its own shards: each comes once.
 
 Noise is drawn in double precision and rounded only when it is in the sum. Drawn in single precision it never exceeds
 5.8 standard deviations, and its tail consists of few values: an observer of many coordinates sees who is not in the
@@ -33,7 +32,7 @@ from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training._run.settings import Settings
 from almoner.training.correlated._factor import Noise
 from almoner.training.gradients import Gradients
-from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of
+from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of, whole
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
@@ -120,9 +119,7 @@ class OfModule:
 
 def _norm(parameters: Sequence[Tensor]) -> float:
     """The norm of all parameters together; NaN or infinite where one is."""
-    norms: list[Any] = [each.detach().double().norm() for each in parameters]
-    gathered = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in norms]
-    return float(torch.stack([each.cpu() for each in gathered]).norm())
+    return float(torch.stack([whole(each.detach().double().norm()).cpu() for each in parameters]).norm())
 
 
 def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
@@ -189,7 +186,6 @@ class Processes:
                 for tensor in (*module.parameters(), *module.buffers()):
                     if not is_sharded(tensor):
                         distributed.broadcast(tensor, group=self._group, group_src=0)
-            Shards(module).equal_replicas(module)
 
     @property
     def name(self) -> str:
@@ -274,11 +270,8 @@ class Processes:
         Source: theory 2.1 and 5.3.
         """
         self._reduced(torch.zeros(0, dtype=torch.float64, device=sums[0].device), sigma)
-        sizes, device = [part.numel() for part in sums], sums[0].device
-        draws = [sum(sizes)] if isinstance(generator, Noise) else sizes  # a row of correlated noise comes whole
-        drawn = (_normal(size, device, sigma, generator) for size in draws)
-        pieces = torch.split(next(drawn), sizes) if len(draws) < len(sizes) else drawn
-        return [part + shard_of(each.view(part.shape), part) for part, each in zip(sums, pieces, strict=True)]
+        drawn = (_normal(part.numel(), part.device, sigma, generator).view(part.shape) for part in sums)
+        return [part + shard_of(each, part) for part, each in zip(sums, drawn, strict=True)]
 
     def _reduced(self, flat: Tensor, sigma: float) -> Tensor:
         """The sum over all processes, each of which sends its sigma as well."""

@@ -24,7 +24,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _factors
 from almoner.training.gradients._batches import ByPerson
 from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
-from almoner.training.gradients._shards import by_fsdp, kind_of, whole
+from almoner.training.gradients._shards import kind_of, whole
 
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]
@@ -249,7 +249,7 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
     taken = tuple(call.split(number, part) for number, part in enumerate(parts))
     trained = [number for number, has_gradient in enumerate(call.trained) if has_gradient]
     used = [number for number, b in zip(trained, bs, strict=True) if b is not None]
-    if any(map(by_fsdp, layer.modules())):
+    if any(kind_of(type(each)) is not type(each) for each in layer.modules()):
         raise Unsupported(
             f"module: layer {name!r} ({kind_of(type(layer)).__name__}) has parameters of its own, and it or a layer in "
             "it is gathered by FSDP by itself: call fully_shard on the module around it alone, or write a rule for it"

@@ -3,10 +3,7 @@
 A layer sees its whole parameters while it is used, so that what a record's gradient is made of is whole on the process
 that has the record, and no norm needs another process. Sums over people are added up over the processes one parameter
 at a time, and each process keeps its own rows of the total. All processes must take equally many passes.
-
-Names and symbols
-    shard         the part of a parameter, its sum or its noise that this process holds; processes with the same part
-                  (replicas) hold equal ones
+A shard is the part of a parameter, its sum or its noise that this process alone holds.
 
 Source: theory 5.3 (one draw of noise on the sum over all people), 5.7
 """
@@ -40,11 +37,6 @@ def whole(tensor: Any) -> Any:
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def by_fsdp(layer: nn.Module) -> bool:
-    """True of a module that FSDP2 gathers by itself."""
-    return kind_of(type(layer)) is not type(layer)
-
-
 def _plain(kind: type[nn.Module]) -> type[nn.Module]:
     """The class of layers of a class, which may be the one that they had before they were sharded."""
     return kind.__mro__[2] if kind.__mro__[1].__name__ == "FSDPModule" else kind
@@ -76,22 +68,18 @@ class Shards:
                 found: Any = parameter
                 kinds = [type(placement).__name__ for placement in found.placements]
                 self.mesh = found.device_mesh if self.mesh is None else self.mesh
-                if id(parameter) not in below or kinds not in (["Shard"], ["Replicate", "Shard"]):
+                if id(parameter) not in below or kinds != ["Shard"]:
                     raise Unsupported(f"module: parameter {name!r} has placements {found.placements}: {CURE}")
-                if found.device_mesh != self.mesh or (len(kinds) > 1 and self.mesh.size() < self.size):
+                if found.device_mesh != self.mesh:
                     raise Unsupported(f"module: parameter {name!r} is not sharded over all processes: {CURE}")
 
     def __bool__(self) -> bool:
         return self.mesh is not None
 
     @property
-    def _group(self) -> Any:
-        return self.mesh.get_group() if self.mesh.ndim == 1 else None
-
-    @property
     def size(self) -> int:
         """The number of processes."""
-        return 1 if self.mesh is None else distributed.get_world_size(self._group)
+        return 1 if self.mesh is None else distributed.get_world_size(self.mesh.get_group())
 
     @property
     def ranks(self) -> list[int]:
@@ -108,7 +96,7 @@ class Shards:
         if not self:
             return number
         told = torch.tensor([number], device=self.mesh.device_type)
-        distributed.all_reduce(told, distributed.ReduceOp.MAX, group=self._group)
+        distributed.all_reduce(told, distributed.ReduceOp.MAX, group=self.mesh.get_group())
         return int(told)
 
     def agree(self, error: BaseException | None) -> None:
@@ -123,42 +111,33 @@ class Shards:
         """The value of the first of the processes with the most records, in each of them."""
         if not self:
             return value
-        rank, most = distributed.get_rank(self._group), self.most(records)
+        rank, most = distributed.get_rank(self.mesh.get_group()), self.most(records)
         source = self.size - self.most(self.size - rank if records == most else 0)
         box = [value if rank == source else None]
-        distributed.broadcast_object_list(box, group=self._group, group_src=source)
+        distributed.broadcast_object_list(box, group=self.mesh.get_group(), group_src=source)
         return box[0]
 
     def zeros(self, parameter: Tensor) -> Any:
         """A sum to begin with, float64: sharded as its parameter is, or whole in each process."""
-        if not self:
-            return torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
         return self.total(torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device), parameter)
 
     def total(self, part: Tensor, parameter: Any) -> Any:
         """The sum of a tensor over all processes, sharded as a parameter is. Each has a ``part`` of its whole shape."""
         from torch.distributed.tensor import DTensor, Partial, Replicate
 
-        placements = parameter.placements if is_sharded(parameter) else [Replicate()] * self.mesh.ndim
-        return DTensor.from_local(part, self.mesh, [Partial()] * self.mesh.ndim).redistribute(placements=placements)
-
-    def equal_replicas(self, module: nn.Module) -> None:
-        """Set replicas of a shard to the first one's."""
-        if self and self.mesh.ndim > 1:
-            with torch.no_grad():
-                for parameter in filter(is_sharded, module.parameters()):
-                    distributed.broadcast(local(parameter), group=self.mesh.get_group(0), group_src=0)
+        placements = parameter.placements if is_sharded(parameter) else [Replicate()]
+        return DTensor.from_local(part, self.mesh, [Partial()]).redistribute(placements=placements)
 
     def restored(self, state: Any) -> Any:
         """A state as it was before ``kept``; ArgumentError where the module is sharded in another way."""
-        from torch.distributed.tensor import DTensor, Replicate, Shard
+        from torch.distributed.tensor import DTensor, Shard
 
         def restored(each: Any) -> Any:
             if not isinstance(each, Mapping):
                 return each
-            if not self or len(each["dims"]) != self.mesh.ndim:
+            if not self:
                 raise ArgumentError("resume: the module of the folder was sharded over processes in another way")
-            placements = [Replicate() if dim < 0 else Shard(dim) for dim in each["dims"]]
+            placements = [Shard(each["dim"])]
             shape, part = torch.Size(each["shape"]), each["shard"].to(self.mesh.device_type)
             stride = torch.empty(shape, device="meta").stride()
             return DTensor.from_local(part, self.mesh, placements, shape=shape, stride=stride)
@@ -172,7 +151,6 @@ def kept(state: Any) -> Any:
     def own(each: Any) -> Any:
         if not is_sharded(each):
             return each
-        dims = [getattr(placement, "dim", -1) for placement in each.placements]
-        return {"shard": local(each), "shape": list(each.shape), "dims": dims}
+        return {"shard": local(each), "shape": list(each.shape), "dim": each.placements[0].dim}
 
     return tree_map(own, dict(state))
