@@ -32,7 +32,7 @@ from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training._run.settings import Settings
 from almoner.training.correlated._factor import Noise
 from almoner.training.gradients import Gradients
-from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of, whole
+from almoner.training.gradients._shards import Shards, is_sharded, kept, local, shard_of
 
 EXPLODED = 1e12  # parameters whose norm is so many times that of the first ones are of no use to anybody
 
@@ -119,7 +119,8 @@ class OfModule:
 
 def _norm(parameters: Sequence[Tensor]) -> float:
     """The norm of all parameters together; NaN or infinite where one is."""
-    return float(torch.stack([whole(each.detach().double().norm()).cpu() for each in parameters]).norm())
+    norms = [each.detach().double().norm() for each in parameters]
+    return float(torch.stack([getattr(each, "full_tensor", each.detach)().cpu() for each in norms]).norm())
 
 
 def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
