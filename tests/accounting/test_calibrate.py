@@ -104,7 +104,7 @@ def test_a_filter_that_has_no_price_says_so_beside_the_others():
     """Sampled steps are no Gaussian mechanisms; the other rows are there."""
     rows = calibrate.by_filter(epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sample_rate=0.01)
     assert rows[0].steps is None
-    assert "not a Gaussian" in rows[0].note
+    assert "no Gaussian mechanism" in rows[0].note
     assert rows[2].steps == calibrate.steps(BUDGETS["Renyi"](), m.SampledGaussian(2.0, 1.0, 0.01))
 
 
