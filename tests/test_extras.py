@@ -35,7 +35,7 @@ def test_a_missing_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtra) as refused, _extras.need("duckdb", extra="queries"):
         import duckdb  # noqa: F401
-    assert str(refused.value) == "duckdb is not installed: `pip install 'almoner[queries]'`"
+    assert str(refused.value) == "duckdb is not installed: `pip install '.[queries]'` in your checkout of Almoner"
     assert isinstance(refused.value, ImportError)
 
 
@@ -50,7 +50,7 @@ def test_all_that_is_missing_is_one_message(monkeypatch):
     """Both libraries of a block, with one line to write."""
     for library in ("torch", "opacus"):
         monkeypatch.setitem(sys.modules, library, None)
-    told = r"opacus and torch are not installed: `pip install 'almoner\[opacus\]'`"
+    told = r"opacus and torch are not installed: `pip install '\.\[opacus\]'` in your checkout of Almoner"
     with pytest.raises(MissingExtra, match=told), _extras.need("opacus", "torch", extra="opacus"):
         import opacus  # noqa: F401
 
@@ -85,5 +85,5 @@ def test_every_room_names_the_extra(library):
     script = f"import sys; sys.modules[{library!r}] = None\n{code}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     last = run.stderr.splitlines()[-1]
-    cure = f"`pip install 'almoner[{extra}]'`"
+    cure = f"`pip install '.[{extra}]'` in your checkout of Almoner"
     assert last == f"almoner.errors.MissingExtra: {library} is not installed: {cure}"

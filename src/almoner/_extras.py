@@ -1,7 +1,7 @@
 """Optional libraries: import them where they are needed, and name the extra that brings one that is missing."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -20,18 +20,15 @@ def need(*libraries: str, extra: str) -> Iterator[None]:
         missing = (error.name or libraries[0]).partition(".")[0]
         if missing not in libraries:
             raise
-        lacking = {missing, *filter(_gone, libraries)}
-        raise _refused(dict.fromkeys(sorted(lacking), extra)) from error
+        lacking = sorted({missing, *filter(gone, libraries)})
+        are = "is" if len(lacking) == 1 else "are"
+        cure = f"`pip install '.[{extra}]'` in your checkout of Almoner"
+        raise MissingExtra(f"{' and '.join(lacking)} {are} not installed: {cure}") from error
 
 
-def _gone(library: str) -> bool:
+def gone(library: str) -> bool:
+    """True if a library is not installed."""
     try:
         return find_spec(library) is None
     except (ImportError, ValueError):  # where Python ends, or another module stands for it
         return library not in sys.modules
-
-
-def _refused(lacking: Mapping[str, str]) -> MissingExtra:
-    are = "is" if len(lacking) == 1 else "are"
-    extras = ",".join(dict.fromkeys(lacking.values()))
-    return MissingExtra(f"{' and '.join(lacking)} {are} not installed: `pip install 'almoner[{extras}]'`")

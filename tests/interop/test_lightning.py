@@ -390,5 +390,5 @@ def test_without_lightning_the_extra_is_named(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lightning", None)
-    with pytest.raises(MissingExtra, match=r"install 'almoner\[lightning\]'"):
+    with pytest.raises(MissingExtra, match=r"install '\.\[lightning\]'"):
         __import__("almoner.interop.lightning")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from math import ceil, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, echo
 
-from almoner import _html
+from almoner import _extras, _html
 from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
 from almoner.cli._shown import Listing, dumps, progress_bar, show
 from almoner.errors import ArgumentError, MissingExtra
@@ -178,7 +177,7 @@ def demo(
     Ends with OUT/index.html, for a browser. The models predict census income where the files of UCI Adult are found
     (in --data, ALMONER_DATA or ../shared/data), and else read handwritten digits.
     """
-    lacking = [name for name in ("duckdb", "pyarrow", "sklearn") if find_spec(name) is None]
+    lacking = [name for name in ("duckdb", "pyarrow", "sklearn") if _extras.gone(name)]
     cure = f"not installed: {', '.join(lacking)}; pip install '.[demo]' in your checkout of Almoner brings all"
     if lacking not in ([], ["sklearn"]):
         raise MissingExtra(cure)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from almoner.errors import DataError, MissingExtra
+from almoner import _extras
+from almoner.errors import DataError
 from almoner.queries import engines
 from almoner.queries.engines import Dialect, Plugin, double
 
@@ -146,11 +147,8 @@ class _SparkPlugin:
 
         Everything else about Spark is set where Spark looks for it (``spark-defaults.conf``).
         """
-        try:
+        with _extras.need("pyspark", extra="spark"):
             from pyspark.sql import SparkSession
-        except ImportError:
-            cure = "`pip install 'almoner[spark]'`"
-            raise MissingExtra(f"pyspark is not installed: {cure}") from None
         if isinstance(path, Path) and (not path.exists() or (path.is_file() and path.suffix != ".parquet")):
             raise DataError(f"{path} must be a Parquet file or a folder of them")
 

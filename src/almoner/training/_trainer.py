@@ -246,9 +246,13 @@ class Trainer(OfModule):
     def _compared(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> tuple[Records, Any]:
         """The records and the sampling, once all processes have the same settings, and the module was compared."""
         settings, processes = self._settings, self._processes
-        public: dict[str, Any] = {} if processes.single else settings.fixed()
-        if public:
-            public |= {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
+        public: dict[str, Any] = {}
+        if not processes.single:
+            public = settings.fixed() | {
+                "steps": settings.last_step,
+                "rate": settings.sampling.rate,
+                "seed": self._seed,
+            }
             public |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
             public |= {"budget": repr(settings.budget), "individual": settings.individual}
         with self._together(**public):
@@ -256,10 +260,7 @@ class Trainer(OfModule):
             # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
             sampling = self._begun(records, watch)
             if processes.alike and isinstance(sampling, BatchContributions):
-                raise Unsupported(
-                    "sampling: a sharded module takes no fixed batches, whose noise each process would draw by itself: "
-                    "sampling=training.Poisson(0.01)"
-                )
+                raise Unsupported("sampling: a sharded module takes no fixed batches: sampling=training.Poisson(0.01)")
         if not processes.single:
             processes.refuse_shared(records.ids or ())
         if processes.alike:
@@ -369,7 +370,6 @@ class Trainer(OfModule):
         fixed = settings.fixed() | {"optimizer": type(self._optimizer).__name__}
         if folder is not None:
             fixed["records"] = f"{records.fingerprint()} {count}"
-        if folder is not None:
             folder.twice = bool(self._gradients.shards)
         model = TorchModel(self._gradients, self._module, self._optimizer)
         return Run(model, sampling, book, current, folder=folder, fixed=fixed)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from almoner import _extras
 from almoner.cli import _demo, app
 from almoner.cli._demo import FULL_WEEKS, MOST, promised, ways
 from almoner.training import LogisticRegression, demo_tables
@@ -81,7 +82,7 @@ def test_what_is_missing_is_named_at_once(monkeypatch, tmp_path):
     """Without any library one message names all of them, and the extra that brings them."""
     found = importlib.util.find_spec
     lacking = {"duckdb", "pyarrow", "sklearn"}
-    monkeypatch.setattr(_demo, "find_spec", lambda name: None if name in lacking else found(name))
+    monkeypatch.setattr(_extras, "find_spec", lambda name: None if name in lacking else found(name))
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["demo", "--out", str(tmp_path / "out")])
     assert result.exit_code != 0
     told = result.output + result.stderr
@@ -90,7 +91,7 @@ def test_what_is_missing_is_named_at_once(monkeypatch, tmp_path):
 
 def test_the_shop_runs_where_only_it_can(monkeypatch, tmp_path):
     """Without scikit-learn the page has the shop, and says what brings the model."""
-    monkeypatch.setattr(_demo, "find_spec", lambda name: None if name == "sklearn" else True)
+    monkeypatch.setattr(_extras, "find_spec", lambda name: None if name == "sklearn" else True)
     monkeypatch.setattr(_demo, "WEEKS", 9)
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["demo", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output

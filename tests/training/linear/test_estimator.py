@@ -387,7 +387,7 @@ def test_a_missing_library_is_named_with_its_extra(hidden, asked, extra):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode != 0
     assert "MissingExtra: " in found.stderr.splitlines()[-1]
-    assert f"'almoner[{extra}]'" in found.stderr
+    assert f"'.[{extra}]'" in found.stderr
 
 
 @pytest.mark.slow

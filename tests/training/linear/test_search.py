@@ -174,6 +174,7 @@ def test_a_regression_is_searched():
     assert search.best_params_ == {"learning_rate": 1.0}
     assert 0.9 * 1000 < search.best_score_ < 1.1 * 1000
     assert search.score(x, y) > 0.8
+    assert not hasattr(search, "predict_proba")
     best, owners = search.best_estimator_, np.arange(1000) // 3
     whole = _right(best, x, y, owners)
     for person in (0, 7, 333):

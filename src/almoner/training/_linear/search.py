@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, get_tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from almoner import _check, _search, mechanisms
@@ -41,6 +42,10 @@ class Plan:
     best: mechanisms.BestOf
     epsilon: float  # of the accounts of one run, at the delta of the search
     score: mechanisms.Gaussian  # a noisy count of the people whom a model gets right, or of how nearly
+
+
+def _classifies(search: "PrivateSearch") -> bool:
+    return hasattr(search.estimator, "predict_proba")
 
 
 @dataclass(eq=False, repr=False)
@@ -124,7 +129,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         self.best_score_, place, self.best_estimator_ = best
         self.best_params_ = candidates[place]
         self.n_features_in_ = self.best_estimator_.n_features_in_
-        if hasattr(self.best_estimator_, "classes_"):
+        if _classifies(self):
             self.classes_ = self.best_estimator_.classes_
         self.best_estimator_.card_ = self.card_ = self._card(len(candidates), planned, held_out is not None)
         for private in ("accounts_", "holder_report_", "odometer_"):  # of one run: less than what everybody paid
@@ -149,9 +154,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
         payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"
-        right = (
-            "the people whom a model gets right" if hasattr(self, "classes_") else "how nearly it is right, 0 to 1 each"
-        )
+        right = "the people whom a model gets right" if _classifies(self) else "how nearly it is right, 0 to 1 each"
         one: Card = self.best_estimator_.card_
         return replace(
             one,
@@ -213,7 +216,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
 
     def _noisy(self, right: int, score: mechanisms.Gaussian, number: int) -> float:
         """A count with noise, or of parts of people: these have a sensitivity of as many parts as make one person."""
-        parts = 1 if hasattr(self.estimator, "predict_proba") else PARTS
+        parts = 1 if _classifies(self) else PARTS
         of_parts = mechanisms.Gaussian(score.sigma * parts, parts)
         noisy: int = publish(lambda: right + self._noise(of_parts.sigma, number), exact=right, mechanism=of_parts)
         return noisy / parts
@@ -226,6 +229,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         return get_tags(self.estimator)
 
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Features) -> Floats:
         """Scores of the best model; see ``LogisticRegression``."""
         return np.asarray(self._best.decision_function(X))
@@ -234,6 +238,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         """Predictions of the best model, (rows,)."""
         return self._best.predict(X)
 
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Features) -> Floats:
         """Probabilities of the classes by the best model, (rows, classes)."""
         return np.asarray(self._best.predict_proba(X))

@@ -219,8 +219,8 @@ class Processes:
             yield
         except Exception as error:
             failed = error
-        own = isinstance(failed, AlmonerError)  # texts of others may quote data
-        reason = None if failed is None else f"{type(failed).__name__}" + (f": {failed}" if own else "")
+        said = f": {failed}" if isinstance(failed, AlmonerError) else ""  # texts of others may quote data
+        reason = None if failed is None else type(failed).__name__ + said
         told = self.all_gather((reason, settings))
         if failed is not None:
             raise failed

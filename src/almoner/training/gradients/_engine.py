@@ -24,6 +24,8 @@ from almoner.training.gradients._recorder import Loss, Observe, Recorder, traine
 from almoner.training.gradients._shards import local
 from almoner.training.gradients.augmentations import Views
 
+Weigh = Callable[[Tensor, Tensor], Tensor]
+
 
 def clipping(norms: Tensor, clip: float) -> Tensor:
     """(n,) the weights min(1, clip / norm) that make no contribution larger than the clip; zero for unknown norms."""
@@ -41,16 +43,14 @@ def refuse_precision(module: nn.Module) -> None:
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
 
 
-def checked_weights(weights: Tensor, norms: Tensor) -> Tensor:
+def checked_weights(weigh: Weigh, rows: Tensor, norms: Tensor) -> Tensor:
     """Weights as float64; people whose gradient is unknown must have none."""
-    weights = torch.as_tensor(weights, dtype=torch.float64)
+    weights = torch.as_tensor(weigh(rows, norms), dtype=torch.float64)
     if weights.shape != norms.shape or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
         raise ArgumentError("weigh must give a weight, finite and >= 0, for each person of the chunk")
     normal = weights >= torch.finfo(torch.float32).tiny  # smaller ones may be rounded up by more than the margin
     return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
-
-Weigh = Callable[[Tensor, Tensor], Tensor]
 
 MEMORY = 2**26
 MOST_RECORDS = 2**12  # never more records at once than this
@@ -217,17 +217,17 @@ class Gradients:
         self._check_parameters()
         if not self.ready(most):  # what was compared is what is trained
             self.prepare(inputs, targets)
+        take: Any = self._of_people if self._alone else self._in_step
+        weights_of = checked_weights if self._alone else self._weights
+        add = _factors.add_weighted_sums if self._alone else self._add
         parts = chunks(count, people, self._records_at_once or 1) if count else []
         for number in range(len(parts) if self._alone else self.shards.most(len(parts))):
             chunk = parts[number] if number < len(parts) else None
-            alone = self._alone and chunk is not None
-            factors = (self._of_people if alone else self._in_step)(inputs, targets, chunk, observe)  # type: ignore[arg-type]
+            factors = take(inputs, targets, chunk, observe)
             rows = torch.zeros(0, dtype=torch.int64) if chunk is None else chunk.rows
             norms[rows] = chunk_norms = _factors.norms_of(factors, len(rows))
             if weigh is not None:
-                checked = checked_weights(weigh(rows, chunk_norms), chunk_norms) if self._alone else None
-                weights = self._weights(weigh, rows, chunk_norms) if checked is None else checked
-                (_factors.add_weighted_sums if self._alone else self._add)(sums, factors, chunk_norms, weights)
+                add(sums, factors, chunk_norms, weights_of(weigh, rows, chunk_norms))
         return sums, norms
 
     def _in_step(
@@ -250,7 +250,7 @@ class Gradients:
         error, weights = None, torch.zeros_like(norms)
         try:
             if len(rows):
-                weights = checked_weights(weigh(rows, norms), norms)
+                weights = checked_weights(weigh, rows, norms)
         except BaseException as failed:
             error = failed
         self.shards.agree(error)

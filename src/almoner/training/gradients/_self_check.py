@@ -174,8 +174,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
             slow = slow if not recorder.sharded else list(map(whole, slow))
             norms.append(_apart((each, None) for each in slow)[0])
-            ours = [loss] if recorder.slow else slow
-            _, apart = _apart(zip(ours, gradients_of(factors, number), strict=True))
+            _, apart = _apart(zip([loss] if recorder.slow else slow, gradients_of(factors, number), strict=True))
             if apart > 1:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "

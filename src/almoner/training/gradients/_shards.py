@@ -68,10 +68,8 @@ class Shards:
                 found: Any = parameter
                 kinds = [type(placement).__name__ for placement in found.placements]
                 self.mesh = found.device_mesh if self.mesh is None else self.mesh
-                if id(parameter) not in below or kinds != ["Shard"]:
+                if id(parameter) not in below or kinds != ["Shard"] or found.device_mesh != self.mesh:
                     raise Unsupported(f"module: parameter {name!r} has placements {found.placements}: {CURE}")
-                if found.device_mesh != self.mesh:
-                    raise Unsupported(f"module: parameter {name!r} is not sharded over all processes: {CURE}")
 
     def __bool__(self) -> bool:
         return self.mesh is not None
@@ -79,7 +77,7 @@ class Shards:
     @property
     def size(self) -> int:
         """The number of processes."""
-        return 1 if self.mesh is None else distributed.get_world_size(self.mesh.get_group())
+        return len(self.ranks)
 
     @property
     def ranks(self) -> list[int]:
@@ -109,8 +107,6 @@ class Shards:
 
     def given_by_one(self, value: Any, records: int) -> Any:
         """The value of the first of the processes with the most records, in each of them."""
-        if not self:
-            return value
         rank, most = distributed.get_rank(self.mesh.get_group()), self.most(records)
         source = self.size - self.most(self.size - rank if records == most else 0)
         box = [value if rank == source else None]
@@ -137,10 +133,9 @@ class Shards:
                 return each
             if not self:
                 raise ArgumentError("resume: the module of the folder was sharded over processes in another way")
-            placements = [Shard(each["dim"])]
             shape, part = torch.Size(each["shape"]), each["shard"].to(self.mesh.device_type)
             stride = torch.empty(shape, device="meta").stride()
-            return DTensor.from_local(part, self.mesh, placements, shape=shape, stride=stride)
+            return DTensor.from_local(part, self.mesh, [Shard(each["dim"])], shape=shape, stride=stride)
 
         return tree_map(restored, state, is_leaf=lambda each: isinstance(each, Mapping) and "shard" in each)
 
