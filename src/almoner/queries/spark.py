@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from almoner import _extras
-from almoner.errors import DataError
+from almoner.errors import DataError, MissingExtra
 from almoner.queries import engines
 from almoner.queries.engines import Dialect, Plugin, double
 
@@ -147,8 +146,11 @@ class _SparkPlugin:
 
         Everything else about Spark is set where Spark looks for it (``spark-defaults.conf``).
         """
-        with _extras.need("pyspark", extra="spark"):
+        try:
             from pyspark.sql import SparkSession
+        except ImportError:
+            cure = "`pip install '.[spark]'` in your checkout of Almoner"
+            raise MissingExtra(f"pyspark is not installed: {cure}") from None
         if isinstance(path, Path) and (not path.exists() or (path.is_file() and path.suffix != ".parquet")):
             raise DataError(f"{path} must be a Parquet file or a folder of them")
 
