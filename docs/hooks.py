@@ -26,7 +26,7 @@ BOOSTS = (
     ("proofs/", 0.1), ("experiments/", 0.1), ("papers/", 0.1), ("reference/almoner.curves", 0.1), ("theory.md", 0.1),
     ("api.md", 0.1), ("other-costs.md", 0.1), ("benchmarks.md", 0.1), ("reference/", 0.3), ("cli.md", 0.5), ("", 4.0),
 )  # fmt: skip
-"""How much more a find on a page counts in the search, by the first beginning of its path that fits."""
+"""Weights of pages in the search: that of the first beginning of a path which fits."""
 
 STATEMENT = re.compile(r"theory ((?:\d+\.\d+(?:, | and | to | or )?)+)")
 PROOF = re.compile(r"docs/((?:[a-z]+/)?[\w-]+)\.md")

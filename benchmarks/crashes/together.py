@@ -166,7 +166,7 @@ def merged(door: Door, sharded: bool, folder: Path) -> list[Line]:
 
 
 def judged(door: Door, sharded: bool, folder: Path) -> Line:
-    """What was found when a run has come to its end."""
+    """The findings on a run that has come to its end."""
     ends = [json.loads((folder / f"end-{rank}.json").read_text()) for rank in range(2)]
     draws = merged(door, sharded, folder)
     last = list({draw["step"]: draw for draw in draws}.values())
