@@ -89,5 +89,5 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
         return original(name, *arguments, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MissingExtra, match=r"install 'almoner\[plots\]'"):
+    with pytest.raises(MissingExtra, match=r"install '\.\[plots\]'"):
         figure(2, 1)
