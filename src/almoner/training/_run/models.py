@@ -157,11 +157,10 @@ def noise_generator(device: torch.device, seed: int | None, secret: int | None =
 
     ``secret`` has the bits of the system where several processes draw the same noise.
     """
-    secret = secrets.randbits(128) if secret is None else secret
     if device.type == "cpu":
         return np.random.default_rng(secret if seed is None else [seed, 1])  # apart from the coins of the same seed
-    generator = torch.Generator(device)
-    generator.manual_seed(secret % 2**63 if seed is None else seed)
+    generator, secret = torch.Generator(device), secrets.randbits(63) if secret is None else secret % 2**63
+    generator.manual_seed(secret if seed is None else seed)
     return generator
 
 
