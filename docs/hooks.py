@@ -1,10 +1,13 @@
 """What the build of the site adds: the API reference, links to it and to cited statements, formulas, notebooks."""
 
+import io
 import re
 import sys
+from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
+from fontTools.ttLib import TTFont
 from mkdocs.structure.files import File
 from mkdocs.utils import get_relative_url
 
@@ -59,7 +62,17 @@ def on_files(files: Any, config: Any) -> Any:
             name = Path(page.src_uri).stem
             made = notebook(page.content_string, name=name)
             files.append(File.generated(config, f"tutorials/{name}.ipynb", content=made))
+    files.append(File.generated(config, "assets/math.woff2", content=math_font()))
     return files
+
+
+def math_font() -> bytes:
+    """STIX Two Math, under the SIL Open Font License, as browsers read it; only pages with formulas load it."""
+    with resources("ziamath").joinpath("fonts/STIXTwoMath-Regular.ttf").open("rb") as file:
+        font, packed = TTFont(file), io.BytesIO()
+        font.flavor = "woff2"
+        font.save(packed)
+    return packed.getvalue()
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -103,3 +103,15 @@ def test_pages_are_accessible_and_fit_the_screen(served, tmp_path):
             width, dark = ((420, False), (1280, True), (420, True), (1280, False))[number % 4]
             told += problems(tab, address, page, width=width, dark=dark)
     assert told == []
+
+
+def test_formulas_have_a_font_for_mathematics(served, tmp_path):
+    """A page with formulas loads the font from here, and a page without any does not."""
+    _, address = served
+    with browser(tmp_path) as tab:
+        told = {}
+        for page in ("theory/", "start/"):
+            tab.go(address + page, width=1280)
+            time.sleep(1)
+            told[page] = tab.run('[...document.fonts].find(each => each.family.includes("Site Math")).status')
+    assert told == {"theory/": "loaded", "start/": "unloaded"}

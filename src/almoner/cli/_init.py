@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -106,10 +107,10 @@ def _patients(count: int, seed: int) -> Rows:
 
 
 def _visits() -> Rows:
-    """Made-up visits to a clinic on the Mondays of seven weeks: every fourth patient comes each time, others less."""
-    mondays = ("2026-01-05", "2026-01-12", "2026-01-19", "2026-01-26", "2026-02-02", "2026-02-09", "2026-02-16")
+    """Made-up visits to a clinic on 30 Mondays: 600 patients come one week in six, 24 others every week."""
+    mondays = [date(2026, 1, 5) + timedelta(weeks=week) for week in range(30)]
     yield ("patient", "day", "ward", "minutes")
-    for patient in range(600):
+    for patient in range(624):
         for week, monday in enumerate(mondays):
-            if week % (1 + patient % 4) == 0:
+            if patient >= 600 or (week + patient) % 6 == 0:
                 yield (f"p{patient}", monday, ("north", "south")[patient % 2], 10 + (7 * patient + 13 * week) % 50)

@@ -92,7 +92,7 @@ def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session
     if total <= 1:
         return [said]
     more = total if new[0].epsilon is not None else total**0.5
-    later = "Later ones will be refused; with anyway = true such people are left out of them, or count for less."
+    later = "Later ones will be refused, or, with anyway = true, leave such people out or count them for less."
     return [f"{said} {later} With {ceil(100 * more) / 100:g} times the noise all of them would fit."]
 
 
