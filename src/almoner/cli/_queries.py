@@ -133,7 +133,7 @@ def ask(
     with questions.open() as session:
         before = {each.key for each in questions.analyst(session).answers()}
         for said in _together(questions.quote(session), before, session):
-            if "left out" in said:
+            if "Later ones" in said:
                 print(said, file=sys.stderr)
         answers = questions.ask(session)
     if _write_csv(answers, csv):
