@@ -15,7 +15,7 @@ endif
 # One thread for each of two processes: threads that wait for each other make this many times slower on two busy cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --durations-min=5
 
-.PHONY: test rest check demo lint types docs site papers papers-full screenshots bench bench-quick package audit oldest newest clean
+.PHONY: test rest check demo lint types docs site versioned papers papers-full screenshots bench bench-quick package audit oldest newest clean
 
 # the quick suite, in four minutes: every room, without servers, kills and browsers, and without what needs minutes
 # (the service's fuzzing is slow; to collect it takes seconds too)
@@ -46,6 +46,11 @@ docs: $(READY)
 
 site: docs
 	$(BIN)/mkdocs build --strict
+
+# the site of one version, put beside those of earlier ones on the branch gh-pages: make versioned VERSION=0.1 ALIAS=latest
+versioned: docs
+	$(BIN)/mike deploy --update-aliases $(VERSION) $(ALIAS)
+	$(if $(ALIAS),$(BIN)/mike set-default $(ALIAS))
 
 # every program of the four papers in its quick form, then their pages from what is recorded; minutes
 papers: $(READY)
