@@ -42,7 +42,7 @@ def test_the_script_trains_and_predicts(tmp_path):
 
 
 def test_the_questions_are_answered(tmp_path):
-    """The file of `init query --example` is quoted and asked as it is: seven weeks fit the budget of all, later ones are answered, too."""
+    """The file of `init query --example` is asked as it is: seven weeks fit everybody, later ones are answered, too."""
     pytest.importorskip("duckdb")
     folder = tmp_path / "clinic"
     call("init", "query", folder, "--example")

@@ -76,7 +76,7 @@ _TAIL = (1 - CONFIDENCE) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Binned(Question):
+class _Binned(Question[list[float]]):
     column: ColumnName
     edges: Annotated[tuple[float, ...], _EDGES]
     _counts = "count in each bin"
@@ -299,7 +299,7 @@ class Quantiles(_Binned):
 
 
 @dataclass(frozen=True, slots=True)
-class Top(Question):
+class Top(Question[list[tuple[Any, float]]]):
     """The k keys of a column with the most people, or rows, among public keys; from one noisy count for each key.
 
     The answer is a list of (key, noisy count), largest first; equal counts in the order of ``among``. The interval of

@@ -339,7 +339,7 @@ class Distinct(Question[float]):
 
 
 @dataclass(frozen=True, slots=True)
-class Keys(Question):
+class Keys(Question[float]):
     """The keys of a column that enough people have, though nobody listed them, and how many people have each.
 
     Each person counts once for at most ``most`` keys, chosen as in ``Distinct``. Every key that a person who takes part

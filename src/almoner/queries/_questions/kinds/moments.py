@@ -13,7 +13,7 @@ from almoner.errors import ArgumentError
 from almoner.queries._questions.field_types import Column, ColumnName, Columns
 from almoner.queries._questions.intervals import Interval, NoiseBand, Whole, around
 from almoner.queries._questions.noise import STEPS
-from almoner.queries._questions.question import Question
+from almoner.queries._questions.question import Question, Told
 from almoner.queries._questions.row_contributions import AnyRow, Coordinate, CountRows, Entry, Product, over_what
 
 Matrix = NDArray[np.float64]
@@ -21,7 +21,7 @@ _FIRM = 20  # a count is firm from so many margins on: products of two noises ar
 
 
 @dataclass(frozen=True, slots=True)
-class _Moments(Question):
+class _Moments(Question[Told]):
     bounds_hold: bool = field(default=False, kw_only=True)
     """A declaration: every entry is within its bounds; for ``truth_intervals``."""
     per: Literal["person", "row"] = field(default="row", kw_only=True)
@@ -63,7 +63,7 @@ class _Moments(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class Covariance(_Moments):
+class Covariance(_Moments[list[list[float]] | None]):
     """The covariance matrix of columns, each entry clipped to its bounds: {column: (low, high)}.
 
     ``per="row"``: each row counts alike; a clip must be given. ``per="person"``: each person has one weight, which
@@ -110,7 +110,7 @@ class Covariance(_Moments):
 
 
 @dataclass(frozen=True, slots=True)
-class Regression(_Moments):
+class Regression(_Moments[list[float] | None]):
     """The least squares of a column on the others, each entry clipped to its bounds; ``per`` is as for ``Covariance``.
 
     The answer is a list: the intercept, and the coefficient of each other column in the order of ``columns``, in the

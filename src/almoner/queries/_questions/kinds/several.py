@@ -55,7 +55,7 @@ _RULE = "{name: aggregate}, as in {'rows': 'count', 'hours': {'ask': 'mean', 'co
 
 
 @dataclass(frozen=True, slots=True)
-class Several(Question):
+class Several(Question[list[Any]]):
     """Several aggregates over the same groups, rows and people, at one price: {name: aggregate}.
 
     An aggregate is "count", "people", or the fields of a ``Count``, ``People``, ``Sum``, ``Mean`` or ``Variance``:
