@@ -71,6 +71,7 @@ def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         parser.error("there is no chromium on the path")
+    given.out = given.out.absolute()  # a page is opened by its address, which has no relative path
     given.out.mkdir(parents=True, exist_ok=True)
     shown = [(given.site, page) for page in given.page or PAGES]
     if given.demo.is_dir() and not given.page:
