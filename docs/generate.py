@@ -46,7 +46,6 @@ MODULES = (
     "almoner.queries.engines",
     "almoner.queries.plans",
     "almoner.queries.spark",
-    "almoner.queries.testing",
     "almoner.interop.opacus",
     "almoner.interop.lightning",
     "almoner.audit",

@@ -2,7 +2,7 @@
 
 Each check of ``CHECKS`` opens sessions over tables that your engine holds, and over the same tables in memory::
 
-    @pytest.mark.parametrize("check", testing.CHECKS)
+    @pytest.mark.parametrize("check", engine_checks.CHECKS)
     def test_my_engine(check, tmp_path):
         check(lambda table: my_warehouse.table_of(table), tmp_path)
 
@@ -21,14 +21,27 @@ import pyarrow as pa
 from almoner.errors import BudgetExceeded, DataError
 from almoner.filters import Zcdp
 from almoner.ledger import Finding, Ledger, Terms, verify
-from almoner.queries._questions.kinds.counts import Count, Histogram, People, Quantiles, Top
-from almoner.queries._questions.kinds.entries import Distinct, Keys, Mean, Ratio, Sum, Variance
-from almoner.queries._questions.kinds.moments import Covariance, Regression
-from almoner.queries._questions.kinds.several import Several
-from almoner.queries._questions.kinds_of import described
-from almoner.queries._questions.question import Question
-from almoner.queries._session import Session
-from almoner.queries._tables.tables import Lookup, Table
+from almoner.queries import (
+    Count,
+    Covariance,
+    Distinct,
+    Histogram,
+    Keys,
+    Lookup,
+    Mean,
+    People,
+    Quantiles,
+    Question,
+    Ratio,
+    Regression,
+    Session,
+    Several,
+    Sum,
+    Table,
+    Top,
+    Variance,
+)
+from almoner.queries.plans import described
 
 __all__ = ["CHECKS"]
 

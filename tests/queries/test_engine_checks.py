@@ -5,10 +5,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+import engine_checks
 import warehouse
-from almoner.queries import testing
 
-BY_NAME = {check.__name__: check for check in testing.CHECKS}
+BY_NAME = {check.__name__: check for check in engine_checks.CHECKS}
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def load(monkeypatch):
         yield made.load
 
 
-@pytest.mark.parametrize("check", testing.CHECKS)
+@pytest.mark.parametrize("check", engine_checks.CHECKS)
 def test_a_warehouse_that_keeps_the_interface_passes(check, load, tmp_path):
     """A plugin that uses public names alone charges, adds up and writes accounts as DuckDB does."""
     check(load, tmp_path)

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import engine_checks
 import forms
 import shops
 from almoner import filters, ledger
@@ -40,7 +41,6 @@ from almoner.queries import (
     Table,
     Top,
     Variance,
-    testing,
 )
 from almoner.queries._questions.kinds_of import described
 from almoner.queries._questions.noise import STEPS
@@ -281,7 +281,7 @@ def holds(found):
     return all(finding.holds for finding in found)
 
 
-@pytest.mark.parametrize("check", testing.CHECKS)
+@pytest.mark.parametrize("check", engine_checks.CHECKS)
 def test_it_passes_the_checks_for_engines(check, spark, tmp_path_factory, tmp_path):
     """What whoever writes an engine runs, on Spark; tables are read from files, where times have no zone."""
     check(lambda table: frame(spark, table, tmp_path_factory.mktemp("table")), tmp_path)

@@ -1,8 +1,7 @@
 """The interface of engines, for whoever writes one for another warehouse: see docs/engines.md.
 
 A ``Plugin`` says which data are its own and runs statements over them, whose SQL is that of its ``Dialect``. Every
-engine must give the same whole contributions. ``almoner.queries.spark`` is one; ``almoner.queries.testing`` compares
-another one with DuckDB.
+engine must give the same whole contributions. ``almoner.queries.spark`` is one.
 """
 
 import sys
