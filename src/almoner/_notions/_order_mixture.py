@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import floor, inf
 from operator import le
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ class OrderMixture(WithFailures[Floats]):
             curves = np.where(totals < MOST, totals / MEASURE * (1 + 1e-15), inf)
             delta = allowed_delta(curves, self._lam, self._log_weights, float(self.epsilon))
             verdict[doubtful] = delta <= self.delta * (1 - 1e-15)
-            fits = cast(Mask, xp.asarray(verdict, device=spent.device))
+            fits = xp.asarray(verdict, device=spent.device)
         return xp.where(fits[:, None], after, spent), fits
 
     def person_rounds(self, spent: Array, cost: Array, asked: Array, xp: Library) -> tuple[Array, Array]:

@@ -180,7 +180,7 @@ class Accounts(Uncopyable):
         if _same_library(norms, self._xp) or not array_api_compat.is_array_api_obj(norms):
             return active
         asked: Library = array_api_compat.array_namespace(norms)
-        return cast(Mask, asked.asarray(to_numpy(active), device=array_api_compat.device(norms)))
+        return asked.asarray(to_numpy(active), device=array_api_compat.device(norms))
 
 
 def with_rows(held: Array, where: slice | Array, rows: Array, xp: Library, device: object) -> Array:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import inf, nextafter, sqrt
 from os import cpu_count
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,28 +41,6 @@ TINY = 1e-150  # no square that a cost is made of is below the square of this: i
 def at_least(smallest: float, norms: Array, xp: Library) -> Array:
     """Contributions between 0 and the smallest that is told apart as that one; 0 stays 0, and NaN stays NaN."""
     return xp.where((norms > 0) & (norms < smallest), smallest, norms)
-
-
-class Costs(Protocol):
-    """Prices of one step for people."""
-
-    @property
-    def sensitivity(self) -> float | None:
-        """The largest contribution; None where contributions are bools, who takes part."""
-
-    @property
-    def full(self) -> tuple[int, ...] | None:
-        """The exact cost of the largest contribution; None where it is not one number."""
-
-    @property
-    def grid(self) -> NDArray[np.float64]:
-        """(k,) increasing contributions, the first is 0, among which an allowance is looked for."""
-
-    def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:
-        """(cost, known) of contributions."""
-
-    def allowance(self, left: Array, xp: Library) -> Array | None:
-        """The largest contribution that costs at most what is left (n,) of one total; None: no formula gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +100,7 @@ class Table:
     def allowance(self, left: Array, xp: Library) -> Array | None:
         costs = xp.asarray(np.ascontiguousarray(self.units[:, 0]), device=left.device)
         place = xp.searchsorted(costs, left, side="right") - 1
-        return xp.asarray(self.grid, device=left.device)[place]
+        return xp.take(xp.asarray(self.grid, device=left.device), place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +116,7 @@ class TakingPart:
 
     def __call__(self, given: Array, spent: Array, xp: Library) -> tuple[Array, Mask]:  # noqa: ARG002 - Costs has it
         full = xp.asarray(self.full, dtype=xp.int64, device=given.device)
-        return xp.where(given[:, None], full, xp.zeros_like(full)), cast(Mask, xp.ones_like(given))
+        return xp.where(given[:, None], full, xp.zeros_like(full)), xp.ones_like(given)
 
     def allowance(self, left: Array, xp: Library) -> Array | None:  # noqa: ARG002 - Costs has it
         return None
@@ -216,7 +194,7 @@ class FromPlan:
         change = start + spent[:, columns + 1] - spent[:, columns] if changed else nothing
         left = _Left(mine, change, nothing, nothing, todo)
         while bool(xp.any(left.todo > 0)):  # rounds with the same price are paid in one go
-            prices, once = self._prices(self.tables[0](), row, left, xp), cast(Mask, xp.zeros_like(known))
+            prices, once = self._prices(self.tables[0](), row, left, xp), xp.zeros_like(known)
             for table in self.tables[1:]:
                 stuck = (left.todo > 0) & ~prices.sold & ~(prices.paid & (left.change >= prices.change))
                 if bool(xp.any(stuck)):
@@ -274,6 +252,16 @@ class FromPlan:
         undone = xp.where(lost, left.todo, 0)
         left.todo = left.todo - undone - times - runs
         return undone
+
+
+Costs: TypeAlias = Power | Table | TakingPart | FromPlan
+"""Prices of one step for people.
+
+``sensitivity`` is the largest contribution, None where contributions are bools, who takes part; ``full`` its exact
+cost, None where that is not one number; ``grid`` (k,) increasing contributions, the first is 0, among which an
+allowance is looked for; ``allowance`` the largest contribution that costs at most what is left (n,) of one total, None
+where no formula gives it.
+"""
 
 
 def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:

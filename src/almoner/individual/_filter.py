@@ -208,7 +208,7 @@ class Filter(Accounts):
                 return self._charge_later(costs, norms, np.asarray(sample))
             rows = self._rows(people)
             given = self._contributions(costs, norms, rows)
-            active = cast(Mask, self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device))
+            active = self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device)
             fast = isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62  # twice it is int64
             if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
                 spent = cast(NDArray[np.int64], self._spent)
@@ -290,7 +290,7 @@ class Filter(Accounts):
             ArgumentError, UnknownPerson: nobody's account was changed.
         """
         rows = self._rows(people)
-        self._empty(rows, cast(Mask, self._xp.ones((self._count(rows),), dtype=self._xp.bool, device=self._device)))
+        self._empty(rows, self._xp.ones((self._count(rows),), dtype=self._xp.bool, device=self._device))
 
     def _empty(self, where: slice | Array, lost: Mask) -> None:
         """Leave nothing to these (k,) of some rows, or of all."""

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import floor, fsum, log2, sqrt
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import array_api_compat
 import numpy as np
@@ -358,7 +358,7 @@ class StoppingAccounts(Uncopyable, ABC):
         with self._lock:
             if self._people.refundable(self._price):
                 self._people.refund(self._price, self._inside)
-            self._inside = cast(Mask, self._xp.zeros_like(self._inside))
+            self._inside = self._xp.zeros_like(self._inside)
 
     def among(self, gathered: Callable[[Any], list[Any]]) -> None:
         """Count the people of several processes, each of which holds the accounts of its own people; before any charge.

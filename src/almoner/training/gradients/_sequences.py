@@ -1,14 +1,12 @@
 """Layers over time, spelled out as linear maps whose factors are recorded: recurrent layers, their cells, attention.
 
-Their outputs equal those of PyTorch's layers; tests compare both. A recurrent layer over whole sequences takes few
-operations for each place in time, forward and backward: PyTorch would record some fifteen, and undo them one by one.
-Here each place is computed in place, and on the way back what needs no places behind is computed for all at once.
+Their outputs equal those of PyTorch's layers; tests compare both. The linear map of the state is recorded once for all
+places in time.
 
 Names and symbols
     x       (n, t, gates) what the inputs add to the gates
-    inner   (n, t, gates) zeros, added to what the state adds to the gates: its gradient is that of the state's part
-    w       (gates, hidden) and b (gates,) or None: the linear map of the state; a scan computes no gradient of them
-    h, c    the state; time comes first inside a scan: (t, n, hidden)
+    inner   (n, t, gates) zeros, or the bias, added to what the state adds to the gates: its gradient is that of that
+    w       (gates, hidden) the linear map of the state; a scan computes no gradient of it
 """
 
 from collections.abc import Callable
@@ -16,8 +14,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -25,6 +21,7 @@ from almoner.errors import Unsupported
 from almoner.training.gradients._factors import Dense, Make, OuterProducts, ParameterFactors, full
 
 State = tuple[Tensor, ...]
+Step = Callable[[Tensor, Tensor, State], State]  # what the inputs and the state add to the gates, and the state
 
 
 class Record(Protocol):
@@ -70,145 +67,42 @@ def _record(
     record("linear", output, make, into)
 
 
-def _time_first(x: Tensor, like: Tensor) -> Tensor:
-    """(t, n, gates) a copy that may be changed."""
-    return x.transpose(0, 1).to(like.dtype, copy=True, memory_format=torch.contiguous_format)
-
-
-def _states(x: Tensor, w: Tensor) -> Tensor:
-    """(t + 1, n, hidden) room for the state before each place and after the last; it starts from zero."""
-    states = x.new_empty(x.shape[0] + 1, x.shape[1], w.shape[1])
-    states[0].zero_()
-    return states
-
-
-def _outputs(ctx: Any, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, t, hidden) outputs from zero, (n, hidden) last cells or empty, and states before, without a gradient."""
-    before = h[:-1].transpose(0, 1)
-    ctx.mark_non_differentiable(before)
-    return h[1:].transpose(0, 1).contiguous(), c, before
-
-
-class _LSTM(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, _inner: Tensor, w: Tensor, b: Tensor | None, _: str) -> tuple[Tensor, ...]:
-        gates = _time_first(x if b is None else x + b, w)
-        h, c = _states(gates, w), _states(gates, w)
-        bends = torch.empty_like(h[1:])
-        size = w.shape[1]
-        for t, gate in enumerate(gates):
-            gate.addmm_(h[t], w.T)
-            gate[:, : 2 * size].sigmoid_()
-            gate[:, 3 * size :].sigmoid_()
-            i, f, g, o = gate.split(size, 1)
-            g.tanh_()
-            torch.mul(f, c[t], out=c[t + 1]).addcmul_(i, g)
-            torch.mul(o, torch.tanh(c[t + 1], out=bends[t]), out=h[t + 1])
-        ctx.save_for_backward(gates, c, bends, w)
-        return _outputs(ctx, h, c[-1].clone())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dh: Tensor, dc: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        gates, c, bends, w = ctx.saved_tensors
-        size = w.shape[1]
-        i, f, g, o = gates.split(size, 2)
-        slopes = torch.cat([g * i * (1 - i), c[:-1] * f * (1 - f), i * (1 - g * g), bends * o * (1 - o)], 2)
-        into_cell = o * (1 - bends * bends)
-        dh, dc = _time_first(dh, w), dc.to(w.dtype, copy=True)
-        for t in range(len(gates) - 1, -1, -1):
-            if t + 1 < len(gates):
-                dh[t].addmm_(slopes[t + 1], w)
-            dc.addcmul_(dh[t], into_cell[t])
-            slopes[t, :, : 3 * size].view(-1, 3, size).mul_(dc.unsqueeze(1))
-            slopes[t, :, 3 * size :].mul_(dh[t])
-            dc.mul_(f[t])
-        back = slopes.transpose(0, 1)
-        return back, back, None, None, None
-
-
-class _GRU(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, _inner: Tensor, w: Tensor, b: Tensor | None, _: str) -> tuple[Tensor, ...]:
-        gates, size = _time_first(x, w), w.shape[1]
-        h, own = _states(gates, w), gates.new_empty(*gates.shape[:2], size)
-        for t, gate in enumerate(gates):
-            part = h[t] @ w.T if b is None else torch.addmm(b, h[t], w.T)
-            r, z, n = gate.split(size, 1)
-            gate[:, : 2 * size].add_(part[:, : 2 * size]).sigmoid_()
-            own[t] = part[:, 2 * size :]
-            n.addcmul_(r, own[t]).tanh_()
-            torch.lerp(n, h[t], z, out=h[t + 1])
-        ctx.save_for_backward(gates, h, own, w)
-        return _outputs(ctx, h, h.new_empty(0))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dh: Tensor, _c: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        gates, h, own, w = ctx.saved_tensors
-        size = w.shape[1]
-        r, z, n = gates.split(size, 2)
-        new = (1 - z) * (1 - n * n)
-        slopes = torch.cat([new * own * r * (1 - r), (h[:-1] - n) * z * (1 - z), new * r], 2)
-        dh = _time_first(dh, w)
-        for t in range(len(gates) - 1, -1, -1):
-            if t + 1 < len(gates):
-                dh[t].addcmul_(dh[t + 1], z[t + 1]).addmm_(slopes[t + 1], w)
-            slopes[t].view(-1, 3, size).mul_(dh[t].unsqueeze(1))
-        back = torch.cat([slopes[:, :, : 2 * size], new * dh], 2)
-        return back.transpose(0, 1), slopes.transpose(0, 1), None, None, None
-
-
-class _RNN(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, _inner: Tensor, w: Tensor, b: Tensor | None, bend: str) -> tuple[Tensor, ...]:
-        gates = _time_first(x if b is None else x + b, w)
-        h = _states(gates, w)
-        for t, gate in enumerate(gates):
-            total = gate.addmm_(h[t], w.T)
-            if bend == "relu":
-                torch.clamp(total, min=0.0, out=h[t + 1])
-            else:
-                torch.tanh(total, out=h[t + 1])
-        ctx.bend = bend
-        ctx.save_for_backward(h, w)
-        return _outputs(ctx, h, h.new_empty(0))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dh: Tensor, _c: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        h, w = ctx.saved_tensors
-        slopes = (h[1:] > 0).to(w.dtype) if ctx.bend == "relu" else 1 - h[1:] * h[1:]
-        dh = _time_first(dh, w)
-        for t in range(len(slopes) - 1, -1, -1):
-            if t + 1 < len(slopes):
-                dh[t].addmm_(slopes[t + 1], w)
-            slopes[t].mul_(dh[t])
-        back = slopes.transpose(0, 1)
-        return back, back, None, None, None
-
-
 def _lstm(x: Tensor, h: Tensor, state: State) -> State:
     i, f, g, o = (x + h).chunk(4, dim=-1)
-    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    c = torch.addcmul(torch.sigmoid(f) * state[1], torch.sigmoid(i), torch.tanh(g))
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
 def _gru(x: Tensor, h: Tensor, state: State) -> State:
-    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=-1), h.chunk(3, dim=-1)
-    z = torch.sigmoid(xz + hz)
-    n = torch.tanh(xn + torch.sigmoid(xr + hr) * hn)
-    return ((1 - z) * n + z * state[0],)
+    size = 2 * state[0].shape[-1]
+    r, z = torch.sigmoid(x[:, :size] + h[:, :size]).chunk(2, dim=-1)
+    return (torch.lerp(torch.tanh(torch.addcmul(x[:, size:], r, h[:, size:])), state[0], z),)
 
 
-def _kind(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Any, Callable[[Tensor, Tensor, State], State], int]:
-    """The scan over whole sequences, the function of one step, and the number of tensors in its state."""
+def _kind(layer: nn.RNNBase | nn.RNNCellBase) -> tuple[Step, int]:
+    """The function of one step, and the number of tensors in its state."""
     if isinstance(layer, nn.LSTM | nn.LSTMCell):
-        return _LSTM, _lstm, 2
+        return _lstm, 2
     if isinstance(layer, nn.GRU | nn.GRUCell):
-        return _GRU, _gru, 1
+        return _gru, 1
     bend = torch.relu if layer.nonlinearity == "relu" else torch.tanh
-    return _RNN, lambda x, h, _state: (bend(x + h),), 1
+    return lambda x, h, _state: (bend(x + h),), 1
+
+
+def _scanned(
+    step: Step, x: Tensor, inner: Tensor, w: Tensor, state: State, present: Tensor | None
+) -> tuple[Tensor, Tensor, State]:
+    """(n, t, hidden) states after each place; those before, without a gradient; and the last one."""
+    after, before = [], []
+    for place, (own, more) in enumerate(zip(x.unbind(1), inner.unbind(1), strict=True)):
+        before.append(state[0].detach())
+        new = step(own, torch.addmm(more, state[0], w.T), state)
+        if present is not None:
+            now = present[:, place, None]
+            new = tuple(torch.where(now, one, old) for one, old in zip(new, state, strict=True))
+        state = new
+        after.append(state[0])
+    return torch.stack(after, dim=1), torch.stack(before, dim=1), state
 
 
 def recurrent(
@@ -236,7 +130,7 @@ def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | No
 
     Where (records, time) ``present`` is False a sequence is over or has not begun: the state stays.
     """
-    scan, step, size = _kind(layer)
+    step, size = _kind(layer)
     last: list[State] = []
     for number in range(layer.num_layers):
         outputs = []
@@ -244,24 +138,16 @@ def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | No
             ends = f"l{number}" + ("_reverse" if direction else "")
             w_ih, w_hh = getattr(layer, f"weight_ih_{ends}"), getattr(layer, f"weight_hh_{ends}")
             b_ih, b_hh = (getattr(layer, f"bias_{side}_{ends}") if layer.bias else None for side in ("ih", "hh"))
-            if present is None:
-                into = _linear(record, x.flip(1) if direction else x, w_ih, b_ih)
-                inner = into.new_zeros((), dtype=w_hh.dtype).expand(into.shape).requires_grad_()
-                w, b = w_hh.detach(), None if b_hh is None else b_hh.detach()
-                out, cells, before = scan.apply(into, inner, w, b, getattr(layer, "nonlinearity", ""))
-                _record(record, before, w_hh, b_hh, inner)
-                last.append((out[:, -1], cells))
-                outputs.append(out.flip(1) if direction else out)
-            else:
-                state: State = (x.new_zeros(x.shape[0], layer.hidden_size),) * size
-                into, line = _linear(record, x, w_ih, b_ih), [x] * x.shape[1]
-                for t in range(x.shape[1] - 1, -1, -1) if direction else range(x.shape[1]):
-                    after = step(into[:, t], _linear(record, state[0], w_hh, b_hh), state)
-                    now = present[:, t, None]
-                    state = tuple(torch.where(now, new, old) for new, old in zip(after, state, strict=True))
-                    line[t] = state[0]
-                last.append(state)
-                outputs.append(torch.stack(line, dim=1))
+            into = _linear(record, x.flip(1) if direction else x, w_ih, b_ih).to(w_hh.dtype)
+            inner = into.new_zeros(()).expand(into.shape).requires_grad_()
+            start: State = (into.new_zeros(x.shape[0], layer.hidden_size),) * size
+            there = present.flip(1) if direction and present is not None else present
+            with torch.autocast(x.device.type, enabled=False):
+                both = inner if b_hh is None else inner + b_hh.detach()
+                out, before, state = _scanned(step, into, both, w_hh.detach(), start, there)
+            _record(record, before, w_hh, b_hh, inner)
+            last.append(state)
+            outputs.append(out.flip(1) if direction else out)
         x = torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
         if layer.dropout and layer.training and number < layer.num_layers - 1:
             x = functional.dropout(x, layer.dropout)
@@ -271,7 +157,7 @@ def _all_ways(layer: nn.RNNBase, record: Record, x: Tensor, present: Tensor | No
 
 def cell(layer: nn.RNNCellBase, record: Record, x: Tensor, hx: Tensor | State | None = None) -> Tensor | State:
     """nn.RNNCell, nn.LSTMCell and nn.GRUCell on (records, features)."""
-    _, step, size = _kind(layer)
+    step, size = _kind(layer)
     if x.dim() != 2:
         raise Unsupported(f"module: {type(layer).__name__} needs a tensor (records, features)")
     state: State = (x.new_zeros(x.shape[0], layer.hidden_size),) * size
