@@ -273,7 +273,7 @@ class Trainer(OfModule):
             records = self._records(inputs, targets, people, watch, shares)
             self._public = self._beside(records, public)
             # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-            sampling = self._begun(records, watch)
+            sampling = self._begun(records, watch, shares)
             if processes.alike and isinstance(sampling, BatchContributions):
                 raise Unsupported("sampling: a sharded module takes no fixed batches: sampling=training.Poisson(0.01)")
         if not processes.single:
@@ -331,13 +331,15 @@ class Trainer(OfModule):
             PersonOdometer(1, watch.odometer)  # refuses those that cannot be kept for each person
         return records
 
-    def _begun(self, records: Records, watch: Watched) -> Any:
+    def _begun(self, records: Records, watch: Watched, shares: Any) -> Any:
         settings = self._settings
+        others = (self._people, self._ledger, shares, *watch, settings.odometer)
         beginning = Beginning(
             records=records,
             people=records.person_count,
             numbers=sum(parameter.numel() for parameter in self._gradients.parameters),
             individual=settings.individual,
+            saving=any(each is not None for each in others) or settings.last_step != settings.steps,
             own_samples=isinstance(settings.budget, OWN_SAMPLES) and watch.odometer is None,
             clip=settings.max_grad_norm,
             plan=settings.batches,
