@@ -124,9 +124,9 @@ class PublicRecords:
                 f"public: {count} records of {form}: give some, each of the private ones' form, {wanted}"
             )
         if any(isinstance(part, Tensor) and not bool(torch.isfinite(part).all()) for part in parts):
-            raise ArgumentError("public: a number is NaN or infinite: leave such records out")
+            raise ArgumentError("public: numbers must be finite: leave out records with NaN")
         if any(map(_one_memory, parts, others)):
-            raise ArgumentError("public: these are some of the private records: nobody would pay for what they tell")
+            raise ArgumentError("public: none of the private records may be among these: nobody would pay for them")
         size = count if self._size is None else self._size
         if size > count:
             raise ArgumentError(f"public: batch_size={size} must be at most {count}, the number of public records")
