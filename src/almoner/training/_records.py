@@ -126,7 +126,7 @@ class PublicRecords:
         if any(isinstance(part, Tensor) and not bool(torch.isfinite(part).all()) for part in parts):
             raise ArgumentError("public: numbers must be finite: leave out records with NaN")
         if any(map(_one_memory, parts, others)):
-            raise ArgumentError("public: none of the private records may be among these: nobody would pay for them")
+            raise ArgumentError("public: they must be other records than the private ones, which somebody must pay for")
         size = count if self._size is None else self._size
         if size > count:
             raise ArgumentError(f"public: batch_size={size} must be at most {count}, the number of public records")

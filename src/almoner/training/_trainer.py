@@ -294,7 +294,7 @@ class Trainer(OfModule):
         if not isinstance(public, PublicRecords):
             raise ArgumentError(f"public={type(public).__name__} must be training.PublicRecords(inputs, targets)")
         if not self._processes.single:
-            raise Unsupported("public: not done by several processes: train in one, or on the public records first")
+            raise Unsupported("public: they must come with one process, not several: train on them first")
         return public.beside(records, self._gradients.parameters[0].dtype)
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
