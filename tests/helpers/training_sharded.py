@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -200,7 +201,17 @@ def refusals(rank):
     copies = nn.Sequential(nn.Linear(3, 2))
     fully_shard(copies, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards")))
     parallelize_module(parallel, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel()})
+    public = training.PublicRecords(torch.ones(2, 3), y[:2])
+    other = [nn.Parameter(torch.empty(1, device="meta" if rank else "cpu"))]
+
+    def on_devices():
+        job = numbers(nn.Linear(3, 2))
+        with mock.patch.object(training.Gradients, "parameters", property(lambda _: other)):
+            job.fit(x, y)
+
     cases = {
+        "devices": on_devices,
+        "public": lambda: numbers(nn.Linear(3, 2)).fit(x, y, public=public),
         "file": lambda: numbers(
             nn.Linear(3, 2), budget=training.OnLedger("people.ledger", "model", at_most=filters.Gaussian(mu=1.0))
         ),

@@ -43,8 +43,8 @@ def test_too_small_a_price_is_caught(seed, monkeypatch):
     """With one planned round as the price of a louder round, both oracles together find more than delta."""
     table = planned_table.table
 
-    def one_unit(prices, mechanism):
-        right = table(prices, mechanism)
+    def one_unit(prices, mechanism, **options):
+        right = table(prices, mechanism, **options)
         given = np.where(right.norms[:, None] > 0, 1, 0) * np.ones_like(right.given)
         return replace(right, given=given, back=np.zeros_like(given))
 

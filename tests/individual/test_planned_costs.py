@@ -97,7 +97,7 @@ def test_states_that_were_tampered_with_are_refused():
     accounts = people(1)
     accounts.charge(m.Repeated(STEP, 3), np.array([0.5]))
     state = accounts.state()
-    worth = accounts._costs(STEP).tables[0]().worth
+    worth = accounts._costs(STEP).top.worth
     for spent in ([10**9, 0, 0], [0, 1, 0], [1, 0, 10**9], [-1, 0, 0], [0, 0], [3, 0, 3 * worth + 1]):
         with pytest.raises(ArgumentError, match="spent"):
             individual.Filter.from_state({**state, "spent": np.array([spent], np.int64)})
@@ -106,6 +106,20 @@ def test_states_that_were_tampered_with_are_refused():
     older = {name: value for name, value in state["units"].items() if name != "rule"}
     with pytest.raises(ArgumentError, match="units"):  # of prices that were too small
         individual.Filter.from_state({**state, "units": older})
+
+
+def test_prices_below_the_full_norm_are_found_when_somebody_has_one(monkeypatch):
+    """Rounds at zero and at the full norm need one price; the charges are those of the whole table."""
+    built, table = [], planned_table.table
+    monkeypatch.setattr(planned_table, "table", lambda *given, **how: built.append(how) or table(*given, **how))
+    norms = np.array([0.0, 1.0, np.nan, 1.0, 2.0])
+    few, many = people(5), people(6)
+    few.check(STEP)
+    few.charge(m.Repeated(STEP, 30), norms)
+    assert all(each == {"top": True} for each in built)
+    many.charge(m.Repeated(STEP, 30), np.array([*norms, 0.5]))
+    assert built[-1] == {}
+    assert np.array_equal(few.state()["spent"], many.state()["spent"][:5])
 
 
 def test_the_allowance_is_admitted_and_more_is_not():
@@ -271,6 +285,7 @@ def charged(budget, states, round_, norm, prices):
     if prices is not None:
         costs = accounts._costs(round_)
         object.__setattr__(costs, "tables", tuple(partial(prices, table()) for table in costs.tables))
+        object.__setattr__(costs, "top", costs.tables[0]())
     active = accounts.charge(round_, np.full(len(states), norm))
     return accounts._spent, active
 
@@ -358,7 +373,7 @@ def test_units_credited_beyond_what_they_become_are_caught(discrete_rounds):
 
 def test_half_norms_are_sold_for_less_than_a_planned_round(discrete_rounds):
     """So that the adversary has something to exploit: by exchange and for change."""
-    table = filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA).notion.person_table(PLAN)
+    table = filters.Planned(PLAN, epsilon=EPSILON, delta=DELTA).notion.person_tables(PLAN)[0]()
     row = int(np.searchsorted(table.norms, 0.5))
     assert table.back[row, -1] > 0.3 * table.worth
     assert table.change[row, -1] < 0.15 * table.worth

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from almoner import filters, individual, training
+from almoner import filters, individual, odometers, training
 
 N, STEPS = 120, 24
 
@@ -72,3 +72,58 @@ def test_a_run_is_that_of_accounts_that_are_all_charged_at_once(tmp_path, monkey
     assert np.array_equal(owing[0], judge[0])
     assert torch.equal(owing[1], judge[1])
     assert len(np.unique(owing[0][:, 0])) > 3
+
+
+def refreshed(monkeypatch, steps, *, caller=False, watch=None, shares=None, individual_=True, **sampling):
+    """The steps before which the norms of all people are computed, and what they have spent; an epoch is four steps."""
+    module, taken = nn.Linear(4, 2).double(), []
+    norms = training._trainer.TorchModel.norms
+    monkeypatch.setattr(training._trainer.TorchModel, "norms", lambda *all_: taken.append(view.step) or norms(*all_))
+    budget = filters.RenyiOrder(alpha=8.0, epsilon=4.0, delta=1e-5)
+    trainer = training.Trainer(
+        module,
+        nn.CrossEntropyLoss(reduction="none"),
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        individual.Filter(N, budget) if caller else budget,
+        max_grad_norm=1.0,
+        divisor=N,
+        steps=steps,
+        noise_multiplier=2.0,
+        individual=individual_,
+        sampling=training.Poisson(0.25, **sampling),
+        seed=0,
+    )
+    x, y = records()
+    run = trainer.steps(torch.nan_to_num(x, 0.0), y, watch=watch, shares=shares)
+    view = next(run)
+    for _ in run:
+        pass
+    return taken, trainer.accounts
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "expected"),
+    [
+        (7, {}, []),
+        (8, {}, [0]),
+        (12, {}, [0, 4]),
+        (4, {"refresh_every": 4}, [0]),
+        (4, {"refresh_every": 2}, [0, 2]),
+        (4, {"extra_steps": 1}, [0]),
+        (4, {"shares": np.full(N, 0.9)}, [0]),
+        (4, {"caller": True}, [0]),
+        (4, {"watch": odometers.Renyi(delta=1e-6)}, [0]),
+        (12, {"individual_": False}, []),
+    ],
+)
+def test_norms_of_all_people_are_computed_where_that_pays(monkeypatch, steps, options, expected):
+    """Once an epoch, until two are left; from the start to the end where something else can spend what it saves."""
+    assert refreshed(monkeypatch, steps, **options)[0] == expected
+
+
+def test_a_run_without_refresh_charges_everybody_the_clip(monkeypatch):
+    """In one epoch each pays for the clip, as after a refresh whoever has a longer gradient; others then pay less."""
+    clip, fresh = (refreshed(monkeypatch, 4, **options)[1].spent() for options in ({}, {"refresh_every": 4}))
+    assert len(np.unique(clip)) == 1
+    assert (fresh <= clip).all()
+    assert fresh.max() == clip[0] > fresh.mean()

@@ -231,21 +231,24 @@ class Planned(ByRemainder, WithFailures[int]):
         return leaf
 
     def person_table(self, leaf: mechanisms.Mechanism) -> planned_table.Table:
-        """For accounts per person: the prices of one round by norm and by what is left.
+        """For accounts per person: the prices of one round of the largest norm, by what is left.
 
         Guarantee: an account that spends at most ``person_limits()`` by these prices is (epsilon, delta)-DP.
         Source: theory 4.11, 4.12; docs/proofs/planned-filter.md, sections 6 and 7.
         """
         if leaf not in dict(self.parts):
             no_failures(leaf, "an account per person")
-        start = self.person_limits()[-2]
-        first = (planned_table.sellers(self.prices, leaf)[0], start) if self.once else ()
-        return planned_table.table(self.prices, leaf, *first)
+        return self.person_tables(leaf)[0](top=True)
 
-    def person_other_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[[], planned_table.Table]]:
-        """For accounts per person: prices in rounds of other kinds; the guarantee is that of ``person_table``."""
-        places = planned_table.sellers(self.prices, leaf)[1:] if self.once else []
+    def person_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[..., planned_table.Table]]:
+        """For accounts per person: prices of all norms, in rounds of the own kind first; built when they are called.
+
+        Guarantee: that of ``person_table``.
+        """
+        if not self.once:
+            return [partial(planned_table.table, self.prices, leaf)]
         start = self.person_limits()[-2]
+        places = planned_table.sellers(self.prices, leaf)
         return [partial(planned_table.table, self.prices, leaf, place, start) for place in places]
 
     def _converted(self, delta: float) -> float:

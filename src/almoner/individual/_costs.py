@@ -162,10 +162,11 @@ class FromPlan:
     """Prices on a grid of norms and of planned rounds that are left; norms are rounded up, what is left down.
 
     A person who has the price in change pays in change, and any other exchanges planned rounds. Who can do neither by
-    the first table looks at the next; it is built when somebody does.
+    the first table looks at the next. Tables are built when somebody looks at them; ``top`` has the largest norm alone.
     """
 
-    tables: tuple[Callable[[], planned_table.Table], ...]
+    top: planned_table.Table
+    tables: tuple[Callable[..., planned_table.Table], ...]
     start: tuple[int, ...]  # how often each mechanism is there at the start, and change
     times: int  # rounds one after the other
     sensitivity: float | None
@@ -182,24 +183,26 @@ class FromPlan:
 
     def rounds(self, given: Array, spent: Array, asked: Array, xp: Library) -> tuple[Array, Array, Mask]:
         """Cost of the rounds that each can pay for, of (n,) one after the other; their number; and known."""
-        norms = xp.astype(given, xp.float64, copy=False)
-        known = (norms >= 0) & (norms <= float(self.grid[-1]))
-        row = xp.searchsorted(xp.asarray(self.grid, device=given.device), xp.where(known, norms, 0.0))
+        norms, most = xp.astype(given, xp.float64, copy=False), float(self.top.norms[-1])
+        known = (norms >= 0) & (norms <= most)
+        own = self.top if bool(xp.all(~known | (norms == 0) | (norms == most))) else self.tables[0]()
+        row = xp.searchsorted(xp.asarray(own.norms, device=given.device), xp.where(known, norms, 0.0))
         *counts, start = self.start
-        nothing, columns, most = xp.zeros_like(spent[:, 0]), len(counts), self.tables[0]().most + 1
-        todo = xp.where(known & (row > 0), xp.where(asked < most, asked, most), 0)
+        nothing, columns, limit = xp.zeros_like(spent[:, 0]), len(counts), self.top.most + 1
+        todo = xp.where(known & (row > 0), xp.where(asked < limit, asked, limit), 0)
         undone = xp.where(known & (row == 0), 0, asked - todo)
         mine = [count - spent[:, column] for column, count in enumerate(counts)]
         changed = spent.shape[1] > columns  # an account of one number holds no change
         change = start + spent[:, columns + 1] - spent[:, columns] if changed else nothing
         left = _Left(mine, change, nothing, nothing, todo)
         while bool(xp.any(left.todo > 0)):  # rounds with the same price are paid in one go
-            prices, once = self._prices(self.tables[0](), row, left, xp), xp.zeros_like(known)
+            prices, once = self._prices(own, row, left, xp), xp.zeros_like(known)
             for table in self.tables[1:]:
                 stuck = (left.todo > 0) & ~prices.sold & ~(prices.paid & (left.change >= prices.change))
                 if bool(xp.any(stuck)):
                     once = once | (stuck & prices.paid)  # the change that comes back may pay by the table before
-                    prices = prices.or_else(self._prices(table(), row, left, xp), stuck, xp)
+                    other = table(top=True) if own is self.top else table()
+                    prices = prices.or_else(self._prices(other, row, left, xp), stuck, xp)
             # as many rounds as the change that each person has pays for
             runs = xp.where(prices.paid, xp.minimum(left.change // prices.change, left.todo), 0)
             left.change, left.paid = left.change - runs * prices.change, left.paid + runs * prices.change
@@ -234,7 +237,7 @@ class FromPlan:
         price, back = prices.change, prices.back
         # times t with t + (change + (t - 1) back) // price <= todo, where change is below the price; at this price
         # nobody pays for more rounds than all change buys and all units do, and no product overflows
-        payable = (xp.zeros_like(price) + self.tables[0]().most) // price + sum(self.start[:-1]) + 1
+        payable = (xp.zeros_like(price) + self.top.most) // price + sum(self.start[:-1]) + 1
         todo = xp.minimum(left.todo, payable)
         last = -(-((todo + 1) * price - left.change + back) // (price + back)) - 1
         times = xp.where(prices.paid, last, left.todo)
@@ -292,10 +295,9 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
             raise ArgumentError("a Repeated stands for too many rounds")
         if isinstance(table, planned_table.Table):
             planned = cast(Planned, notion)
-            tables = (lambda: table, *planned.person_other_tables(leaf))
-            return FromPlan(tables, planned.person_limits()[:-1], count, sensitivity)
+            return FromPlan(table, (*planned.person_tables(leaf),), planned.person_limits()[:-1], count, sensitivity)
         levels = planned_table.of_one_kind(table.norms, table.squares, table.units, most)
-        return FromPlan((lambda: levels,), (most, 0), count, sensitivity)
+        return FromPlan(levels, (lambda: levels,), (most, 0), count, sensitivity)
     prices = notion.person_price(leaf, count)
     full = _capped(prices)
     if sensitivity is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from almoner.training._linear.estimator import Descent, LogisticRegression
     from almoner.training._linear.regressors import LinearRegression, PoissonRegressor
     from almoner.training._linear.search import PrivateSearch
+    from almoner.training._records import PublicRecords
     from almoner.training._run.callback_view import CallbackView
     from almoner.training._stream import Stream
     from almoner.training._trainer import Trainer
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CallbackView", "Card", "Compute", "Descent", "Estimate", "Everybody", "FixedBatches", "FullBatch", "Gradients",
     "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson",
-    "PoissonRegressor", "PrivateSearch", "RunFolder", "Sampling", "Scores", "Stream", "Target", "Trainer", "check",
-    "descend", "evaluate",
+    "PoissonRegressor", "PrivateSearch", "PublicRecords", "RunFolder", "Sampling", "Scores", "Stream", "Target",
+    "Trainer", "check", "descend", "evaluate",
 ]  # fmt: skip
 
 LATER = {
@@ -45,6 +46,7 @@ LATER = {
     "LinearRegression": ("_linear.regressors", "sklearn"),
     "PoissonRegressor": ("_linear.regressors", "sklearn"),
     "PrivateSearch": ("_linear.search", "sklearn"),
+    "PublicRecords": ("_records", "torch"),
     "CallbackView": ("_run.callback_view", "torch"),
     "Stream": ("_stream", "torch"),
     "Trainer": ("_trainer", "torch"),

@@ -54,6 +54,7 @@ UNCHECKED = {
     "group": "That all rows of a person carry the same name. The caller said whose each row is.",
     "caller": "That the features were made without looking at the data. The caller said so.",
     "schema": "That the schema was written without looking at the data.",
+    "public": "That the public records are public, and were chosen without looking at the data. The caller said so.",
     "sampling": "That the sampling charges each person for all that this person contributes. The caller wrote it.",
 }  # declarations of the caller that nothing can check, by the fields of the card that say it
 
@@ -120,6 +121,8 @@ class Card:
     """The sampling of people, as code, where it is a class of the caller's; empty: one of the package's."""
     tuned: str = ""
     """The choice of the settings among several runs, in words; empty where there was one run."""
+    public: str = ""
+    """The public records whose gradients were added, in words; empty where there were none."""
     version: str = field(default="", compare=False)
     """The version of Almoner that wrote the model's folder, the UTC day, and the SHA-256 of its weights; else empty."""
     day: str = field(default="", compare=False)
@@ -183,7 +186,7 @@ class Card:
 
     def to_html(self) -> str:
         """The card as a page that stands alone: public, for whoever judges the model."""
-        declared = (self.people_from, self.preprocessing, "sampling" if self.sampling else "")
+        declared = (self.people_from, self.preprocessing, self.sampling and "sampling", self.public and "public")
         return _html.render(
             "card.html",
             card=self,
@@ -208,6 +211,7 @@ class Card:
             ("Why this filter", self.why.removesuffix(".")),
             ("Why it holds", self._theorems()),
             ("How it was trained", self._training()),
+            ("Public records", self.public),
             ("Tuning", self.tuned),
             ("Noise", self._noise()),
             ("Divisor of the sums", self._divisor()),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from almoner import _extras
+from almoner import _check, _extras
 from almoner.errors import ArgumentError, DataError, UnknownPerson, Unsupported
 
 with _extras.need("torch", extra="torch"):
@@ -86,6 +86,77 @@ class Records:
         if self._by_person is not None:
             records, new_numbers, _ = self._by_person.of(records)
         return Records(self.inputs.select(records), _batches.selected(self.targets, records), new_numbers)
+
+
+class PublicRecords:
+    """Public records whose gradient is added to each step of a training on private ones. Nobody pays for them.
+
+    The noisy sum over the divisor is the private mean; to it ``weight`` times the mean gradient of a batch of these is
+    added, at the same parameters. That is neither clipped nor noisy.
+
+    Args:
+        inputs, targets: public. As ``Trainer.fit`` takes them, each record of the same shape as the private ones.
+        weight: public, > 0, finite.
+        batch_size: public, at most the number of records. So many are in a step, in turns, in one shuffled order; None:
+            all.
+
+    Guarantee: as without them, and accounts are charged by the same rule: a step is computed from what was released and
+        from public records. These must be free for anybody to see, and chosen without looking at the private ones.
+    Source: theory 2.1 (post-processing); Lowy et al. (2023), https://arxiv.org/abs/2306.15056 (weighted gradients).
+    """
+
+    def __init__(self, inputs: Any, targets: Any = None, *, weight: float = 1.0, batch_size: int | None = None) -> None:
+        _check.positive(weight=weight)
+        _check.given(_check.whole, 1, batch_size=batch_size)
+        self._given, self.weight, self._size = (inputs, targets), float(weight), batch_size
+
+    def __repr__(self) -> str:
+        return f"PublicRecords(weight={self.weight!r}, batch_size={self._size!r})"
+
+    def beside(self, private: Records, dtype: torch.dtype) -> "PublicBatches":
+        """The batches of these beside private records; ArgumentError where they have another form, or are the same."""
+        inputs, targets = as_records(*self._given, dtype)
+        count, parts = _batches.check_batch(inputs, targets, None), (*inputs, targets)
+        others = (*private.inputs, private.targets)
+        form, wanted = ([(tuple(part.shape[1:]), part.dtype) for part in each] for each in (parts, others))
+        if not count or form != wanted or inputs.names != private.inputs.names:
+            raise ArgumentError(
+                f"public: {count} records of {form}: give some, each of the private ones' form, {wanted}"
+            )
+        if any(isinstance(part, Tensor) and not bool(torch.isfinite(part).all()) for part in parts):
+            raise ArgumentError("public: numbers must be finite: leave out records with NaN")
+        if any(map(_one_memory, parts, others)):
+            raise ArgumentError("public: they must be other records than the private ones, which somebody must pay for")
+        size = count if self._size is None else self._size
+        if size > count:
+            raise ArgumentError(f"public: batch_size={size} must be at most {count}, the number of public records")
+        return PublicBatches(Records(inputs, targets, None), self.weight, size)
+
+
+class PublicBatches:
+    """Public records in turns: the ones of each step, by the number of steps before it."""
+
+    def __init__(self, records: Records, weight: float, size: int) -> None:
+        self._records, self.weight, self.size = records, weight, size
+        self._order = np.random.default_rng(0).permutation(records.person_count)
+
+    def of_turn(self, turn: int) -> Records:
+        places = np.arange(turn * self.size, (turn + 1) * self.size) % len(self._order)
+        return self._records.of(self._order[places])
+
+    def describe(self) -> str:
+        """In words, for a card."""
+        return f"{self.size} of {len(self._order)} in each step, weight {self.weight!r}: nobody paid for them"
+
+    def fingerprint(self) -> str:
+        return f"{self.describe()}; {self._records.fingerprint()}"
+
+
+def _one_memory(one: Tensor, other: Tensor) -> bool:
+    """True if two tensors have numbers in the same place: one of them is a slice of what the other is."""
+    parts = [each for each in (one, other) if isinstance(each, Tensor) and each.is_contiguous()]
+    places = [(each.data_ptr(), each.data_ptr() + each.nbytes) for each in parts if each.device == parts[0].device]
+    return len(places) == 2 and max(start for start, _ in places) < min(end for _, end in places)
 
 
 def as_rows(

@@ -26,7 +26,7 @@ from almoner.individual import Odometer as PersonOdometer
 from almoner.training._accounts import Everybody, HolderReport, ShareHistory
 from almoner.training._card import Boundary, Card
 from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
-from almoner.training._records import Records, as_records, as_rows
+from almoner.training._records import PublicBatches, PublicRecords, Records, as_records, as_rows
 from almoner.training._run.books import Bounds, Counts, MemoryBook
 from almoner.training._run.callback_view import CallbackView, Questions, put_in_front
 from almoner.training._run.fixed_batches import BatchContributions, batch_plan, noise_for
@@ -91,6 +91,7 @@ class Trainer(OfModule):
     _run: Run | None = None
     _held: LedgerRun | None = None
     _secret: int | None = None
+    _public: PublicBatches | None = None
 
     @_check.renamed(RENAMED)
     def __init__(
@@ -161,6 +162,7 @@ class Trainer(OfModule):
         watch: Any = None,
         shares: Any = None,
         folder: str | Path | RunFolder | None = None,
+        public: PublicRecords | None = None,
     ) -> CallbackView:
         """Train.
 
@@ -182,6 +184,7 @@ class Trainer(OfModule):
             shares: (n,) private, in (0, 1]: the part of the budget that each person may spend; see
                 ``individual.Filter``. Not with accounts of the caller's, which have their own.
             folder: private: a path, or ``RunFolder(path, every=, resume=)``, from which a killed run can be resumed.
+            public: records that nobody pays for, whose gradient is added to each step.
 
         Returns:
             The finished run. The module is trained in place.
@@ -189,7 +192,13 @@ class Trainer(OfModule):
         Raises:
             Errors in arguments or in the module are raised before anything is charged.
         """
-        beside: dict[str, Any] = {"callbacks": callbacks, "watch": watch, "shares": shares, "folder": folder}
+        beside: dict[str, Any] = {
+            "callbacks": callbacks,
+            "watch": watch,
+            "shares": shares,
+            "folder": folder,
+            "public": public,
+        }
         for _ in self.steps(inputs, targets, people, **beside):
             pass
         return self._view
@@ -204,6 +213,7 @@ class Trainer(OfModule):
         watch: Any = None,
         shares: Any = None,
         folder: str | Path | RunFolder | None = None,
+        public: PublicRecords | None = None,
     ) -> Iterator[CallbackView]:
         """Train as ``fit`` does, for loops that are not ours: gives the run before the first step and after every one.
 
@@ -215,7 +225,7 @@ class Trainer(OfModule):
         if callable(self._optimizer):  # one that wants to know the run, as the others leave it
             callbacks = (*callbacks, self._optimizer)
         settings, processes = self._settings, self._processes
-        records, sampling = self._compared(inputs, targets, people, watch, shares)
+        records, sampling = self._compared(inputs, targets, people, watch, shares, public)
         with Interruptions(kept is not None or self._ledger is not None) as interruptions, ExitStack() as stack:
             with self._together():
                 opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
@@ -243,22 +253,27 @@ class Trainer(OfModule):
             if self._held is not None:
                 self._held.settle(self.card(delta=self._held.delta), list(map(whole, self._module.parameters())))
 
-    def _compared(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> tuple[Records, Any]:
+    def _compared(
+        self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any, public: PublicRecords | None
+    ) -> tuple[Records, Any]:
         """The records and the sampling, once all processes have the same settings, and the module was compared."""
         settings, processes = self._settings, self._processes
-        public: dict[str, Any] = {}
+        same: dict[str, Any] = {}
         if not processes.single:
-            public = settings.fixed() | {
+            same = settings.fixed() | {
                 "steps": settings.last_step,
                 "rate": settings.sampling.rate,
                 "seed": self._seed,
             }
-            public |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
-            public |= {"budget": repr(settings.budget), "individual": settings.individual}
-        with self._together(**public):
+            same |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
+            same |= {"budget": repr(settings.budget), "individual": settings.individual}
+            # of a sharded module each draws all noise, which other kinds of devices would draw otherwise
+            same |= {"device": self._gradients.parameters[0].device.type} if processes.alike else {}
+        with self._together(**same):
             records = self._records(inputs, targets, people, watch, shares)
+            self._public = self._beside(records, public)
             # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
-            sampling = self._begun(records, watch)
+            sampling = self._begun(records, watch, shares)
             if processes.alike and isinstance(sampling, BatchContributions):
                 raise Unsupported("sampling: a sharded module takes no fixed batches: sampling=training.Poisson(0.01)")
         if not processes.single:
@@ -272,6 +287,15 @@ class Trainer(OfModule):
     def _together(self, **public: object) -> AbstractContextManager[None]:
         """See ``Processes.together``; nothing where this process is alone."""
         return nullcontext() if self._processes.single else self._processes.together(**public)
+
+    def _beside(self, records: Records, public: PublicRecords | None) -> PublicBatches | None:
+        if public is None:
+            return None
+        if not isinstance(public, PublicRecords):
+            raise ArgumentError(f"public={type(public).__name__} must be training.PublicRecords(inputs, targets)")
+        if not self._processes.single:
+            raise Unsupported("public: they must come with one process, not several: train on them first")
+        return public.beside(records, self._gradients.parameters[0].dtype)
 
     def _records(self, inputs: Any, targets: Any, people: Any, watch: Watched, shares: Any) -> Records:
         settings, caller = self._settings, self._people
@@ -307,13 +331,15 @@ class Trainer(OfModule):
             PersonOdometer(1, watch.odometer)  # refuses those that cannot be kept for each person
         return records
 
-    def _begun(self, records: Records, watch: Watched) -> Any:
+    def _begun(self, records: Records, watch: Watched, shares: Any) -> Any:
         settings = self._settings
+        others = (self._people, self._ledger, shares, *watch, settings.odometer)
         beginning = Beginning(
             records=records,
             people=records.person_count,
             numbers=sum(parameter.numel() for parameter in self._gradients.parameters),
             individual=settings.individual,
+            saving=any(each is not None for each in others) or settings.last_step != settings.steps,
             own_samples=isinstance(settings.budget, OWN_SAMPLES) and watch.odometer is None,
             clip=settings.max_grad_norm,
             plan=settings.batches,
@@ -371,7 +397,8 @@ class Trainer(OfModule):
         if folder is not None:
             fixed["records"] = f"{records.fingerprint()} {count}"
             folder.twice = bool(self._gradients.shards)
-        model = TorchModel(self._gradients, self._module, self._optimizer)
+            fixed |= {} if self._public is None else {"public": self._public.fingerprint()}
+        model = TorchModel(self._gradients, self._module, self._optimizer, self._public)
         return Run(model, sampling, book, current, folder=folder, fixed=fixed)
 
     def _resume(self, run: Run, loaded: Any) -> None:
@@ -503,7 +530,11 @@ class Trainer(OfModule):
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
         state, whose = self._trained().current.value, "record" if self._people_of.people is None else "group"
-        return self._card(state, delta, people_from=whose, record="" if self._held is None else self._held.record)
+        public, record = (
+            "" if self._public is None else self._public.describe(),
+            self._held.record if self._held else "",
+        )
+        return self._card(state, delta, people_from=whose, record=record, public=public)
 
     def _trained(self) -> Run:
         if self._run is None:

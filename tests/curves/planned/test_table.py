@@ -50,6 +50,16 @@ def shares(prices, table, given, change):
     return prices.all_slack / 2 * (given / prices.rounds + change / (prices.rounds * table.worth))
 
 
+def test_the_largest_norm_costs_alone_what_it_costs_in_the_whole_table(prices, table):
+    """By itself it is found without the others, and is the last row."""
+    top = planned_table.table(prices, PLAN, top=True)
+    assert top.norms.tolist() == [0.0, table.norms[-1]] == [0.0, PLAN.sensitivity]
+    for name in ("given", "back", "change"):
+        assert np.array_equal(getattr(top, name)[-1], getattr(table, name)[-1])
+    assert (top.unit, top.worth, top.most) == (table.unit, table.worth, table.most)
+    assert np.array_equal(top.contexts, table.contexts)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [20, 36, 44, 52, 60])
 def test_payments_are_valid_and_near_the_least(prices, table, grid, row):

@@ -312,3 +312,47 @@ def test_a_rule_of_ones_own():
             assert not differs(engine, module, x, y)
     with pytest.raises(errors.ArgumentError, match="a class of layers and a function"):
         gradients.register_rule(Bent(), wrong)
+
+
+def owned(owner, parts):
+    """Losses of 150 records that rows count in: each row in the losses of its owners, by its parts (rows, owners)."""
+    torch.manual_seed(0)
+    rows = torch.randn(len(owner), 4, requires_grad=True) * 1
+    values = (rows.square().sum(1, keepdim=True) * parts).reshape(-1)
+    losses = torch.zeros(150).index_add(0, owner.reshape(-1), values)
+    edges = [torch.autograd.graph.get_gradient_edge(rows)]
+    gradients = torch.autograd.grad(losses.sum(), edges, retain_graph=True)
+    return _recorder._owners(losses, edges, gradients, [1])[0]
+
+
+def test_the_theorem_on_powers_of_two(monkeypatch):
+    """Each row is found to be of its own record. Wrong variants: one digit only; weights that are no powers."""
+    owner = torch.randint(150, (400, 1), generator=torch.Generator().manual_seed(1))
+    once = (torch.arange(400) % 7 > 0).float()[:, None]
+    expected = torch.where(once > 0, owner, -1)[:, 0]
+    assert torch.equal(owned(owner, once), expected)
+    monkeypatch.setattr(_recorder, "POWERS", 128)  # beyond what float32 holds: refused, not wrong
+    with pytest.raises(errors.Unsupported, match="losses of several records"):
+        owned(owner, once * 100)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "exp2", lambda numbers: 1.0 + numbers)
+    with pytest.raises(errors.Unsupported, match="losses of several records"):
+        owned(owner, once)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "arange", lambda count, **_: torch.tensor(range(count)) % _recorder.POWERS)
+    assert not torch.equal(owned(owner, once), expected)
+
+
+@pytest.mark.parametrize("other", [0, 63, 64, 149])
+@pytest.mark.parametrize("parts", [[1.0, 1.0], [1.0, 1 / 40_000], [1 / 40_000, 1.0], [-2.0, 3.0]])
+def test_a_row_of_two_records_is_refused(other, parts):
+    """From one part in 40,000 on, in either of the losses."""
+    with pytest.raises(errors.Unsupported, match="losses of several records"):
+        owned(torch.tensor([[70, other]]), torch.tensor([parts]))
+
+
+def test_the_limit_of_the_theorem_on_powers_of_two():
+    """A row of two records whose parts are parallel, in one proportion, is taken for a third one's."""
+    assert owned(torch.tensor([[0, 2]]), torch.tensor([[2.0, 1.0]])).tolist() == [1]
+    with pytest.raises(errors.Unsupported, match="losses of several records"):
+        owned(torch.tensor([[0, 2]]), torch.tensor([[2.0, 1.001]]))

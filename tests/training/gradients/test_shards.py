@@ -74,6 +74,8 @@ def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
     assert min(first["spent"]) > 0 == max(second["spent"])
     first, second = told(tmp_path, "refusals")
     wanted = {
+        "devices": "group: device=",
+        "public": "public: they must come with one process",
         "alone": "compute=training.Compute(group=True)",
         "parallel": "fully_shard(module) alone",
         "chooses": "can't be done record by record",

@@ -89,7 +89,9 @@ def of_one_kind(norms: NDArray[np.float64], levels: NDArray[np.int64], units: ND
 
 
 @lru_cache(maxsize=64)
-def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = None, start: int = 0) -> Table:
+def table(
+    prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = None, start: int = 0, *, top: bool = False
+) -> Table:
     """Prices of one mechanism for people who contribute less than its sensitivity.
 
     Args:
@@ -97,6 +99,7 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = N
         mechanism: one round, public (no Repeated, no Composed).
         place: of a plan that is there once, the mechanism of it that is given for rounds; public.
         start: the change that each account has at the start, public.
+        top: give the prices of the largest norm alone, which are those of the whole table and found first.
 
     Returns:
         A table, built in seconds and remembered. 64 norms down to 1/32 of the sensitivity, 4 % apart above a quarter of
@@ -114,8 +117,9 @@ def table(prices: Prices, mechanism: mechanisms.Mechanism, place: int | None = N
         raise Unsupported("accounts per person hold no reserve of change: make filters.Planned with reserve=0")
     with _BUILDING:
         norms, rows = _residue.norms_of(mechanism), _Rows(prices, mechanism, place, start)
-        norms = norms if place is None else norms[::-COARSER][::-1]
-        by_norm = [rows.prices_at(norm if len(norms) > 1 else None) for norm in reversed(norms)]  # the dearest first
+        single, norms = len(norms) == 1, norms if place is None else norms[::-COARSER][::-1]
+        norms = norms[-1:] if top else norms
+        by_norm = [rows.prices_at(None if single else norm) for norm in reversed(norms)]  # the dearest first
         nothing = [0] * len(rows.contexts)
         net: NDArray[np.int64] = np.array([nothing, *(one for one, _ in reversed(by_norm))], np.int64)
         change: NDArray[np.int64] = np.array([nothing, *(one for _, one in reversed(by_norm))], np.int64)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.training._card import Card
-from almoner.training._records import Records
+from almoner.training._records import PublicBatches, Records
 from almoner.training._run.run import TrainingState
 from almoner.training._run.samplings import Clipped, refuse_others
 from almoner.training._run.settings import Settings
@@ -40,10 +40,20 @@ Array = NDArray[np.float64]
 
 
 class TorchModel:
-    """A module with its optimizer, which sees noisy gradients only; both public, and trained in place."""
+    """A module with its optimizer, which sees noisy gradients only; both public, and trained in place.
 
-    def __init__(self, gradients: Gradients, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    The gradients of ``public`` records, where there are any, are added to the noisy ones.
+    """
+
+    def __init__(
+        self,
+        gradients: Gradients,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        public: PublicBatches | None = None,
+    ) -> None:
         self._gradients, self._module, self._optimizer = gradients, module, optimizer
+        self._public, self._turn = public, 0
         self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
 
     def norms(self, records: Records) -> Array:
@@ -73,9 +83,14 @@ class TorchModel:
         """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""
         if self._gradients.shards.mesh is not None:
             self._gradients.shards.reshard()
+        means = [total / divisor for total in noisy]
+        if self._public is not None:
+            batch, scale = self._public.of_turn(self._turn), self._public.weight / self._public.size
+            sums, _ = self._gradients.sums(batch.inputs, batch.targets, lambda _, norms: torch.ones_like(norms))
+            means, self._turn = [mean + scale * own for mean, own in zip(means, sums, strict=True)], self._turn + 1
         self._optimizer.zero_grad(set_to_none=True)  # also of frozen parameters
-        for parameter, total in zip(self._gradients.parameters, noisy, strict=True):
-            mean = (total / divisor).to(parameter.dtype)
+        for parameter, exact in zip(self._gradients.parameters, means, strict=True):
+            mean = exact.to(parameter.dtype)
             parameter.grad = mean if type(mean) is type(parameter.data) else local(mean)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
@@ -86,13 +101,15 @@ class TorchModel:
 
     def state(self) -> dict[str, Any]:
         self._gradients.shards.reshard()
-        return {"module": kept(self._module.state_dict()), "optimizer": kept(self._optimizer.state_dict())}
+        turn = {} if self._public is None else {"turn": self._turn}
+        return {"module": kept(self._module.state_dict()), "optimizer": kept(self._optimizer.state_dict())} | turn
 
     def load(self, state: Mapping[str, Any]) -> None:
         shards = self._gradients.shards
         shards.reshard()
         self._module.load_state_dict(shards.restored(state["module"]))
         self._optimizer.load_state_dict(shards.restored(state["optimizer"]))
+        self._turn = state.get("turn", 0)
 
 
 class OfModule:

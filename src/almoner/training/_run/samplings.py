@@ -86,6 +86,7 @@ class Beginning(NamedTuple):
     people: int = 0  # how many
     numbers: int = 0  # how many the noise has
     individual: bool = True  # whether each person is charged for their own contribution
+    saving: bool = True  # whether what people do not spend is of use: to other steps, or other users of their accounts
     own_samples: bool = False  # whether bounds may follow people's own samples (theory 5.6)
     plan: Any = None  # of fixed batches
 
@@ -202,12 +203,14 @@ class Poisson(Sampling):
     """Each person is sampled independently in each step, and pays in every step, sampled or not (DP-SGD).
 
     Each person's bound is that person's gradient norm when it was last computed, times ``slack``, at most the
-    sensitivity. All people's bounds are refreshed together, every ``refresh_every`` steps, unless less than a third of
-    that is left.
+    sensitivity; before, it is the sensitivity. All people's bounds are refreshed together, every ``refresh_every``
+    steps, unless less than a third of that is left.
 
     Args:
         rate: public, in (0, 1]. The probability with which each person is sampled in a step.
-        refresh_every: public. For how many steps bounds are kept; None: an epoch's, about 1 / rate.
+        refresh_every: public. For how many steps bounds are kept; None: an epoch's, about 1 / rate, and with less than
+            two epochs left none is made, where nobody could spend or see what it saves: no extra steps, no shares, no
+            ``watch=``, and no accounts of the caller's or of a ledger.
         slack: public, > 0. A bound is this much larger than the norm was.
         extra_steps: public. So many steps more than the noise was planned for. Only with individual accounts.
 
@@ -222,7 +225,7 @@ class Poisson(Sampling):
     ) -> None:
         _check.positive(rate=rate, slack=slack)
         _check.within(0, 1, rate=rate)
-        self.rate, self.slack = float(rate), float(slack)
+        self.rate, self.slack, self._usual = float(rate), float(slack), refresh_every is None
         self.refresh_every = max(1, round(1 / rate)) if refresh_every is None else refresh_every
         _check.whole(1, refresh_every=self.refresh_every)
         _check.whole(0, extra_steps=extra_steps)
@@ -239,12 +242,14 @@ class Poisson(Sampling):
         """A sampling with coins of its own, and no bounds yet."""
         begun = copy(self)
         begun._individual, begun.own_samples = run.individual, run.own_samples
+        begun._pays = 2 * self.refresh_every if self._usual and not run.saving else 0
         begun._coins = np.random.default_rng(run.seed)
         begun._steps, begun._known = 0, (None, None)
         begun._next, begun._cut = (*begun._known, None, None), (None, 0.0, np.zeros(0))
         return begun
 
     _individual: bool
+    _pays: int  # bounds are refreshed if so many steps are left
     _coins: np.random.Generator
     _steps: int
     _known: tuple[Array | None, Array | None]  # (n,) bounds, and norms of own samples since, NaN for none; private
@@ -279,7 +284,8 @@ class Poisson(Sampling):
         """(n,) each person's bound, and the norms of own samples; None where none are kept."""
         bounds, seen = self._known
         few = 3 * turnout.left < self.refresh_every  # a pass over all people is worth more than it would save them
-        if not self._individual or (bounds is not None and (few or self._steps % self.refresh_every)):
+        keep = bounds is not None and (few or self._steps % self.refresh_every)
+        if not self._individual or keep or turnout.left < self._pays:
             return bounds, seen
         norms = np.full(turnout.people, np.nan) if seen is None else seen.copy()
         missing = np.flatnonzero(np.isnan(norms))

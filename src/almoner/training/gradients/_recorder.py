@@ -478,6 +478,7 @@ def _owners(
     """The record of each row of each gradient, (rows,) whole numbers; -1 where that is zero.
 
     A row that only one record's loss depends on is multiplied by that loss's weight, a power of two, and so exactly.
+    Source: docs/proofs/powers-of-two.md
     """
     numbers, size = torch.arange(len(losses), device=losses.device), 1
     owners: list[Tensor | None] = [None] * len(edges)
