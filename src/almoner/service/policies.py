@@ -18,19 +18,7 @@ from urllib.parse import urlsplit
 
 from almoner._check import unquoted
 from almoner._private import MARK
-from almoner._reading import (
-    AfterValidator,
-    End,
-    Field,
-    Model,
-    Number,
-    Rule,
-    Text,
-    broken,
-    model_validator,
-    read,
-    toml,
-)
+from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import shown, to_float
 from almoner.errors import ArgumentError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
@@ -84,9 +72,8 @@ def safe_address(address: str) -> str:
     return address
 
 
-Address = Annotated[
-    str, AfterValidator(safe_address), Rule('an address that begins with https://, such as "https://login.example.org"')
-]
+_HTTPS = Rule('an address that begins with https://, such as "https://login.example.org"')
+Address = Annotated[str, AfterValidator(safe_address), _HTTPS]
 
 
 class Limits(Model):
