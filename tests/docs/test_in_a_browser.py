@@ -37,6 +37,8 @@ FIRST = {
     "statement": "tutorials/statement/",
     "several analysts": "service/page/",
     "docker": "deploying/",
+    "single sign-on": "service/sign-on/",
+    "openid connect": "service/sign-on/",
 }
 """What is searched for, and the page that must be found first."""
 

@@ -4,6 +4,7 @@
 them the tables of docs/service/policy.md are made, and ``almoner schema policy``.
 """
 
+import hashlib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from ipaddress import ip_network
 from math import floor, inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from almoner._check import unquoted
 from almoner._private import MARK
@@ -56,6 +58,24 @@ Place = Annotated[str, Text(4_000)]
 Words = Annotated[str, Text(1000)]
 
 
+def login_hash(login: str) -> str:
+    """The name of a login where hashes of tokens are."""
+    return f"login:{hashlib.sha256(login.encode()).hexdigest()}"
+
+
+def safe_address(address: str) -> str:
+    """An address that nobody between can read or change, https or of this machine; ValueError: it is none."""
+    parts = urlsplit(address)
+    local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
+    if not (parts.scheme == "https" or local) or not parts.hostname or "@" in parts.netloc or parts.fragment:
+        raise ValueError(address)
+    return address
+
+
+_HTTPS = Rule('an address that begins with https://, such as "https://login.example.org"')
+Address = Annotated[str, AfterValidator(safe_address), _HTTPS]
+
+
 class Limits(Model):
     """Limits of one analyst. Every field is public. Shares are of each person's budget."""
 
@@ -74,17 +94,26 @@ class Limits(Model):
 
 
 class Access(Model):
-    """Who comes in by a token, and until when."""
+    """Who comes in, by a token or by single sign-on, and until when."""
 
-    token: Token
+    token: Token | None = None
     """the hash that `almoner serve --new-token` printed, no one else's; two while one takes the other's place"""
+    login: Line | None = None
+    """what the issuer of `[oidc]` says of who comes in, in its `claim`; in place of a token or beside it"""
     expires: End | None = None
-    """the last day (UTC) on which a token is good, or the moment from which on it is not"""
+    """the last day (UTC) on which a token or a login is good, or the moment from which on it is not"""
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.token is None and self.login is None:
+            raise broken('.token must be given, or with [oidc] a login: token = "sha256:..."')
+        return self
 
     @property
     def tokens(self) -> list[str]:
-        """The hashes, of which each lets in."""
-        return [self.token] if isinstance(self.token, str) else self.token
+        """The hashes, of which each lets in; that of a login is the hash of no token."""
+        given = self.token if isinstance(self.token, list) else [self.token] if self.token else []
+        return given if self.login is None else [*given, login_hash(self.login)]
 
     @property
     def until(self) -> datetime:
@@ -154,6 +183,25 @@ class HolderPart(Access):
 
     may: list[Right]
     """any of `"metrics"`, `"console"`, `"statements"`, `"verify"`, `"policy"` and `"backup"`, and nothing else"""
+
+
+class SignOnPart(Model):
+    """Single sign-on: an issuer of OpenID Connect says who visits the pages. Programs keep their tokens."""
+
+    issuer: Address
+    """the issuer's address, as it says it itself"""
+    client: Line
+    """this service's client id at the issuer"""
+    secret: Place | None = None
+    """the file with the client's secret; a path from the policy's folder; none: a public client"""
+    claim: Line = "sub"
+    """which claim is compared with `login`; `email` counts only where the issuer says that it is verified"""
+    name: Line = "single sign-on"
+    """what the login page calls it"""
+    address: Address | None = None
+    """where browsers reach the pages of analysts; the issuer must know this address with `/signed-in` behind it"""
+    holder_address: Address | None = None
+    """the same of the console; without one of the two, that page takes tokens only"""
 
 
 class SharingPart(Model):
@@ -230,6 +278,8 @@ class PolicyFile(AccountsPart):
     """`[analysts.NAME]`, one for each analyst"""
     holders: dict[Name, HolderPart]
     """`[holders.NAME]`, one for each who looks after the service"""
+    oidc: SignOnPart | None = None
+    """single sign-on"""
     near: Share = 0.9
     """who has spent this much of their budget is counted as near the end"""
     log: Place | None = None
@@ -258,9 +308,13 @@ class PolicyFile(AccountsPart):
         tokens = set[str]()
         for kind, parts in (("analysts", self.analysts), ("holders", self.holders)):
             for name, access in parts.items():
-                if not tokens.isdisjoint(access.tokens):
-                    raise broken(f".{kind}.{name}.token must be of {name} alone")
-                tokens.update(access.tokens)
+                own = {given if given.startswith("sha256:") else f"{kind} {given}" for given in access.tokens}
+                if shared := tokens & own:
+                    line = "token" if min(shared, key=len).startswith("sha256:") else "login"
+                    raise broken(f".{kind}.{name}.{line} must be of {name} alone")
+                if access.login is not None and self.oidc is None:
+                    raise broken(f".{kind}.{name}.login needs [oidc], with the issuer that says it")
+                tokens.update(own)
         if not set(self.sharing.analysts) <= set(self.analysts):
             raise broken(".sharing.analysts must be a list of analysts of this file")
         return self
@@ -289,6 +343,16 @@ class Policy:
         ledger = str(self.plan.ledger)
         otherwise = "visits" if on_a_server(ledger) else f"{ledger}.visits"
         return self.plan.folder / (self.file.service.visits or otherwise)
+
+    def sign_on_secret(self) -> str | None:
+        """The client's secret of ``[oidc]``, from its file; ArgumentError: it cannot be read."""
+        part = self.file.oidc
+        if part is None or part.secret is None:
+            return None
+        try:
+            return (self.plan.folder / part.secret).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            raise ArgumentError(f"oidc.secret={part.secret!r} cannot be read: {type(error).__name__}") from None
 
     @classmethod
     def read(cls, path: Path | str) -> "Policy":
@@ -494,6 +558,8 @@ def _rest(policy: Policy) -> Iterator[str]:
         yield f"{name}, who comes to {service.holder_socket or places[1]}, may: {', '.join(part.may) or 'nothing'}."
     yield f"Every answer takes a multiple of {service.step:g} seconds."
     yield f"Analysts come to {places[0]}, the data holder to {service.holder_socket or places[1]}."
+    if (oidc := policy.file.oidc) is not None:
+        yield f"Who logs in at {oidc.issuer} is known by the claim {oidc.claim}."
     if service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost"):
         proxy = "put a proxy with https in front, and set service.https = true"
         yield f"Analysts come from other machines: {proxy}."

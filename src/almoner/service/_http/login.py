@@ -19,7 +19,7 @@ from almoner.service.policies import Policy
 with _extras.need("itsdangerous", extra="service"):
     from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 
-_SECONDS = 8 * 3600
+_SECONDS, _AWAY = 8 * 3600, 600
 
 
 def bearer(request: Request) -> str:
@@ -52,11 +52,23 @@ class Visits:
         self._cookie = f"__Host-{cookie}" if policy.file.service.https else cookie  # then no other host can set it
         self._cookies = URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
         self._forms = Signer(keys, f"{cookie} form", **how)
+        self._away = URLSafeTimedSerializer(keys, f"{cookie} away", signer_kwargs=how)
 
     def begin(self, name: str, hashed: str, response: Response) -> None:
-        """Begin a visit with a token, of which this is the hash, and send its cookie."""
+        """Begin a visit with a token or a login, of which this is the hash, and send its cookie."""
         value = self._cookies.dumps([name, secrets.token_hex(16), _fingerprint(hashed)])
         response.set_cookie(self._cookie, value, max_age=_SECONDS, **self._sent)
+
+    def send_away(self, values: list[str] | None, response: Response) -> None:
+        """Have the browser bring these back from another site, within minutes; None: forget them."""
+        value, age = ("", 0) if values is None else (self._away.dumps(values), _AWAY)
+        response.set_cookie(f"{self._cookie}_away", value, max_age=age, **{**self._sent, "samesite": "lax"})
+
+    def back(self, request: Request) -> list[str] | None:
+        try:
+            return list(self._away.loads(request.cookies.get(f"{self._cookie}_away", ""), max_age=_AWAY))
+        except BadData:
+            return None
 
     def of(self, request: Request) -> Visit | None:
         try:

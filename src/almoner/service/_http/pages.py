@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate, groupby
 from math import ceil, floor, log10
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from almoner import _html
@@ -40,7 +40,10 @@ from almoner.service._http.application import (
 )
 from almoner.service._http.login import Visit, Visits
 from almoner.service._http.routes import ask_one, count_request, table
-from almoner.service.policies import AnalystTerms, Policy, in_force
+from almoner.service.policies import AnalystTerms, Policy, in_force, login_hash
+
+if TYPE_CHECKING:
+    from almoner.service._http.sign_on import SignOn
 
 Fields = Mapping[str, str]
 KINDS = {
@@ -79,17 +82,23 @@ Page = Callable[[Visit, Any, Fields], Awaitable[Response]]
 
 
 class _Pages:
-    """Pages behind a login with a token, by the hashes in force; ``unknown`` and ``words`` are said at the login."""
+    """Pages behind a login, by the hashes in force; ``unknown`` and ``words`` are said at the login."""
+
+    _door: Literal["address", "holder_address"] = "address"
 
     def __init__(
         self, api: AnalystApi, cookie: str, hashes: Callable[[], Mapping[str, str]], unknown: str, **words: str
     ) -> None:
         self._analysts, self._hashes, self._unknown, self._words = api, hashes, unknown, words
+        self._sign_on: tuple[Any, SignOn] | None = None
+        self._signs_on()  # a policy whose [oidc] cannot be used is refused at once
         self._visits = Visits(cookie, api.policy, hashes)
         self.handlers: list[tuple[str, str, Handler]] = [
             ("GET", "/", self._page(self._home)),
             ("GET", "/login", self._login),
-            ("POST", "/login", self._enter),
+            ("POST", "/login", self._tried(self._enter)),
+            ("GET", "/sign-in", self._tried(self._send_away)),
+            ("GET", "/signed-in", self._tried(self._come_back)),
             ("POST", "/logout", self._page(self._leave, form=True)),
         ]
 
@@ -101,24 +110,74 @@ class _Pages:
         raise NotImplementedError
 
     async def _login(self, _: Request, *, said: str = "", status: int = 200, retry: int | None = None) -> Response:
-        return page_response(_html.render("login.html", said=said, **self._words), status, retry=retry)
+        part = self._analysts.policy.file.oidc
+        words = {**self._words, "sign_on": part.name if part is not None and self._signs_on() else ""}
+        return page_response(_html.render("login.html", said=said, **words), status, retry=retry)
+
+    def _signs_on(self) -> "SignOn | None":
+        """Single sign-on as the policy in force has it; None: it has none for these pages."""
+        policy = self._analysts.policy
+        part = policy.file.oidc
+        address = None if part is None else getattr(part, self._door)
+        if part is None or address is None:
+            return None
+        if self._sign_on is None or self._sign_on[0] is not part:
+            from almoner.service._http.sign_on import SignOn
+
+            self._sign_on = part, SignOn(part, address, policy.sign_on_secret())
+        return self._sign_on[1]
+
+    def _tried(self, make: Handler) -> Handler:
+        """A login more from where a request comes; the login page says why it is refused."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                if wait := self._analysts.logins.wait(request.client.host if request.client else "", _TRIES):
+                    said = f"Too many logins were tried from here. Try again in {wait} seconds"
+                    raise Refused(429, "rate", said, retry=wait)
+                return await make(request)
+            except Refused as refused:
+                note(code=refused.code)
+                self._analysts.metrics.count("refusals", code=refused.code)
+                return await self._login(request, said=f"{refused.text}.", status=refused.status, retry=refused.retry)
+
+        return answer
 
     async def _enter(self, request: Request) -> Response:
         fields = await _fields(request)
-        wait = self._analysts.logins.wait(request.client.host if request.client else "", _TRIES)
-        if wait:
-            self._analysts.metrics.count("refusals", code="rate")
-            said = f"Too many logins were tried from here. Try again in {wait} seconds."
-            return await self._login(request, said=said, status=429, retry=wait)
         name = holder_of(fields.get("token", ""), self._hashes())
         if name is None:
-            note(code="token")
-            self._analysts.metrics.count("refusals", code="token")
-            return await self._login(request, said=self._unknown, status=401)
-        note(who=name)
+            raise Refused(401, "token", self._unknown)
         response = redirect("/")
-        self._visits.begin(name, hash_of(fields["token"]), response)
+        self._begin(name, hash_of(fields["token"]), response)
         return response
+
+    async def _send_away(self, _: Request) -> Response:
+        if (sign_on := self._signs_on()) is None:
+            raise Refused(404, "path", "The policy has no single sign-on for this page")
+        address, sent = await sign_on.begin()
+        response = Response(status_code=303, headers={"location": address})
+        self._visits.send_away(sent, response)
+        return response
+
+    async def _come_back(self, request: Request) -> Response:
+        sign_on, sent = self._signs_on(), self._visits.back(request)
+        if sign_on is None or sent is None:
+            raise Refused(401, "sign-on", "No login began in this browser, or too long ago: log in again")
+        hashed = login_hash(await sign_on.login(request.query_params, sent))
+        name = self._hashes().get(hashed)
+        if name is None:
+            raise Refused(403, "login", "The policy lets nobody in here by this login: ask the data holder")
+        page = _html.render("refused.html", title="Logged in", said=f"You are {name}", link_words="Go on")
+        response = page_response(page)
+        response.headers["refresh"] = "0; url=./"  # a redirect from the issuer's site would leave out the cookie
+        self._begin(name, hashed, response)
+        self._visits.send_away(None, response)
+        return response
+
+    def _begin(self, name: str, hashed: str, response: Response) -> None:
+        note(who=name)
+        self._visits.begin(name, hashed, response)
 
     async def _leave(self, visit: Visit, _: Any, __: Fields) -> Response:
         response = redirect("/login")
@@ -141,7 +200,7 @@ class _Pages:
                 return await make(visit, who, fields)
             except Refused as refused:
                 note(code=refused.code)
-                page = _html.render("refused.html", said=refused.text)
+                page = _html.render("refused.html", title="Refused", said=refused.text, link_words="Back")
                 return page_response(page, refused.status, retry=refused.retry)
 
         return answer
@@ -149,7 +208,7 @@ class _Pages:
 
 class AnalystPages(_Pages):
     def __init__(self, api: AnalystApi) -> None:
-        unknown, words = "This token is not known, or it has expired.", {"title": "Statistics", "label": "Your token"}
+        unknown, words = "This token is not known, or it has expired", {"title": "Statistics", "label": "Your token"}
         super().__init__(
             api, "analyst_session", lambda: in_force(api.policy.analysts, api.clock.now()), unknown, **words
         )
@@ -228,10 +287,12 @@ class AnalystPages(_Pages):
 
 
 class Console(_Pages):
+    _door = "holder_address"
+
     def __init__(self, api: HolderApi) -> None:
         self._api = api
         words = {"title": "Console of the data holder", "label": "Your token"}
-        hashes, unknown = partial(api.hashes, "console"), "This token may not see the console."
+        hashes, unknown = partial(api.hashes, "console"), "This token may not see the console"
         super().__init__(api.analysts, "holder_session", hashes, unknown, **words)
         self.handlers.append(("POST", "/verify", self._page(self._verify, form=True)))
 
