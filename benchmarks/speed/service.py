@@ -4,18 +4,21 @@ python benchmarks/speed/service.py [--people 1000000] [--rounds 40] [--step 0.05
 
 The library, in this process, and `almoner serve`, in another one with a ledger of its own, answer the same questions in
 turns. Then come a batch of 60 questions, repeats of one analyst beside questions of another, quotes of four clients at
-once, and what another analyst waits while a question with as many cells as are allowed is answered. Prints one JSON
-object; times are in seconds.
+once in turns with a Starlette that reads a body and sends one as long, and what another analyst waits while a question
+with as many cells as are allowed is answered. Prints one JSON object; times are in seconds.
 """
 
 import argparse
 import json
 import os
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -27,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))
 from almoner import filters
 from almoner.queries import Count, Mean, Session
 from almoner.service import hash_of, new_token
-from service_processes import started
+from service_processes import Process, free_ports, started
 
 TOKENS = {name: new_token() for name in ("ann", "bob", "holder")}
 POLICY = """
@@ -180,6 +183,47 @@ def quotes(address: str, process: int, clients: int, seconds: float) -> dict[str
     return {"a second": sum(number) / seconds, "processor seconds each": taken / sum(number)}
 
 
+BARE = """
+import json, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+async def quote(request):
+    await request.json()
+    return Response(json.dumps({"words": "x" * %d}), media_type="application/json")
+
+uvicorn.run(Starlette(routes=[Route("/v1/quote", quote, methods=["POST"])]), port=int(sys.argv[1]), log_level="error")
+"""
+
+
+def quotes_beside_bare(process: Process, rounds: int = 3) -> dict[str, object]:
+    """Quotes of four clients, in turns with a bare Starlette under the same server; the ratio of requests a second."""
+    client = Client(process.address, "ann")
+    client.http.request("POST", "/v1/quote", json.dumps(COUNT), client.headers)
+    length, (port,) = len(client.http.getresponse().read()), free_ports(1)
+    bare = subprocess.Popen([sys.executable, "-c", BARE % length, str(port)])
+    try:
+        for _ in range(100):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            time.sleep(0.1)
+        turns = [
+            (quotes(process.address, process.running.pid, 4, 4.0), quotes(f"http://127.0.0.1:{port}", bare.pid, 4, 4.0))
+            for _ in range(rounds)
+        ]
+    finally:
+        bare.kill()
+    names = ("a second", "processor seconds each")
+    told = {
+        who: {name: statistics.median(turn[place][name] for turn in turns) for name in names}
+        for place, who in enumerate(("service", "bare"))
+    }
+    ratios = [ours["a second"] / theirs["a second"] for ours, theirs in turns]
+    return {**told, "ratio": statistics.median(ratios), "ratios": sorted(ratios)}
+
+
 def held_up(address: str) -> dict[str, float]:
     """How long a question of 10,000 cells takes, and how long another analyst waits who asks in the middle of it."""
     ann, bob, wide = Client(address, "ann"), Client(address, "bob"), []
@@ -225,7 +269,7 @@ def main() -> None:
             result["median ratio"] = shown(served)["median"] / shown(own["answer"])["median"]
             result["60 questions"] = batches(process.address, process.running.pid, max(1, given.rounds // 10))
             result["repeats beside questions"] = repeats(process.address, process.running.pid, 10.0)
-            result["quotes of 4 clients"] = quotes(process.address, process.running.pid, 4, 10.0)
+            result["quotes of 4 clients"] = quotes_beside_bare(process)
             result["held up"] = held_up(process.address)
     print(json.dumps(result, indent=2))
 
