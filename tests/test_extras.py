@@ -13,12 +13,6 @@ HIDDEN = {
     "matplotlib": ("from almoner.report.figures import figure; figure(1, 1)", "plots"),
     "torch": ("from almoner.training import Trainer", "torch"),
     "sklearn": ("from almoner.training import LogisticRegression", "sklearn"),
-    "PIL": (
-        "import pathlib, tempfile; from almoner.training import saved_model; "
-        "folder = pathlib.Path(tempfile.mkdtemp()); (folder / 'a.png').touch(); "
-        "saved_model.read_pictures(folder, classes=None, shape=(1, 8, 8))",
-        "images",
-    ),
     "itsdangerous": ("import almoner.service", "service"),
     "prometheus_client": ("import almoner.service", "service"),
     "starlette": ("import almoner.service", "service"),

@@ -79,7 +79,6 @@ HEAVY = {
     "sklearn": {"training"},
     "pyarrow": {"_csv", "queries", "training"},
     "matplotlib": {"queries", "report"},
-    "PIL": {"training"},
     "dp_accounting": {"interop"},
     "opendp": {"interop", "queries"},
     "opacus": {"interop"},

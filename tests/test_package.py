@@ -96,7 +96,6 @@ def test_every_extra_that_an_error_names_is_there():
     known = {
         "sklearn": "scikit-learn",
         "dp_accounting": "dp-accounting",
-        "PIL": "pillow",
         "prometheus_client": "prometheus-client",
     }
     for library, extra in found:

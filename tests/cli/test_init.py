@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def call(*arguments, code=0):
     result = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"}).invoke(app, [str(each) for each in arguments])
     assert result.exit_code == code, result.output
-    return result.output
+    return result.stdout if code == 0 else result.output
 
 
 def test_the_script_trains_and_predicts(tmp_path):

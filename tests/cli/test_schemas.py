@@ -45,7 +45,6 @@ RIGHT = [
     ("schema", shown("training/schema.md", 0)),
     ("train", {"steps": 100, "learning_rate": 4, "purpose": "research"}),
     ("tune", {"learning_rate": [1, 4.5]}),
-    ("train-images", {"dimensions": 300}),
     ("run", {"mechanisms": [{"kind": "Gaussian", "sigma": "?", "count": 9}, {"file": "model.json", "name": "model"}]}),
     ("run", {"mechanisms": MECHANISMS}),
     *(("mechanism", each) for each in MECHANISMS),

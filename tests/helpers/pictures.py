@@ -1,10 +1,8 @@
-"""Tiny pictures of level and upright bars, as arrays, in a file, and as a folder of PNG files."""
+"""Tiny pictures of level and upright bars, as arrays and in a file."""
 
 import numpy as np
 
-__all__ = ["bars", "drawn", "folder_of"]
-
-NAMES = ("level", "upright")
+__all__ = ["bars", "drawn"]
 
 
 def drawn(count=200, seed=0, side=16):
@@ -21,15 +19,4 @@ def bars(path, **more):
     """An .npz file of them; more arrays, or others in their place, by name."""
     images, labels = drawn()
     np.savez(path, **{"images": images, "labels": labels, **more})
-    return path
-
-
-def folder_of(path, images, labels=None):
-    """A folder of PNG files, in a folder for each class where there are labels."""
-    from PIL import Image
-
-    for place, image in enumerate(images):
-        folder = path if labels is None else path / NAMES[labels[place]]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(folder / f"{place:03}.png")
     return path

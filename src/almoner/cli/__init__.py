@@ -46,7 +46,6 @@ app = Typer(
 )
 _PLAN, _PUBLISH = "Plan the budget", "Publish statistics"
 _TABLE = "people.csv --target income --schema schema.toml --epsilon 1"
-_IMAGES = "bars.npz --classes level,upright --people 200 --kind strokes --drawings 99 --out bars"
 for _command, _name, _panel, *_examples in (
     (demo, "demo", "Start", "--runs 1 --out demo"),
     (epsilon, "epsilon", _PLAN, "--noise-multiplier 1.1 --sample-rate 0.01 --steps 1000"),
@@ -56,7 +55,6 @@ for _command, _name, _panel, *_examples in (
     (training.schema, "schema", "Train", "people.csv --target income --out template.toml"),
     (training.train, "train", "Train", f"{_TABLE} --out model"),
     (training.tune, "tune", "Train", f"{_TABLE} --runs 2 --out tuned"),
-    (training.train_images, "train-images", "Train", _IMAGES),
     (training.score, "score", "Train", "model others.csv"),
     (training.predict, "predict", "Train", "model others.csv --out answers.csv"),
     (statement, "statement", _PUBLISH, "people.ledger --person 17"),

@@ -1,25 +1,19 @@
 """Private logistic regression from a file with a table to a folder with a model, and back (extra ``sklearn``).
 
-The same from images, see :func:`train_images_to_folder` (extra ``images``). The folder holds the model and its card,
-which are public, and no pickle; see :func:`save`.
-
-Of images only their size and classes are public: the caller states the classes, and the size of what is in a folder.
-Errors never quote a label, the name of a file, or how many records there are.
+The folder holds the model and its card, which are public, and no pickle; see :func:`save`. Errors never quote a label
+or how many records there are.
 """
 
 import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-from zipfile import BadZipFile
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from almoner import _check, _extras
 from almoner._disk import whole_file
 from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
@@ -27,7 +21,6 @@ from almoner.training import tables
 from almoner.training._card import Card
 from almoner.training._linear.descent import probabilities
 from almoner.training._linear.model_folder import (
-    IMAGES,
     TABLE,
     ModelFolder,
     Trained,
@@ -39,12 +32,9 @@ from almoner.training._linear.model_folder import (
 from almoner.training._on_ledger import OnLedger
 from almoner.training.tables import Schema, template
 
-if TYPE_CHECKING:
-    from almoner.training.images.features import Whitened
-
 __all__ = [
-    "Trained", "Tuning", "accounts_file", "image_shape", "load", "save", "schema_template", "score", "statement",
-    "train", "train_images_to_folder", "train_to_folder",
+    "Trained", "Tuning", "accounts_file", "load", "save", "schema_template", "score", "statement", "train",
+    "train_to_folder",
 ]  # fmt: skip
 
 Observe = Callable[[int, NDArray[np.float64]], None]
@@ -76,7 +66,7 @@ class Model:
         """Probabilities of the classes, (rows, classes), for features of rows by the schema; both private."""
         return probabilities(np.asarray(features @ self.coef.T) + self.intercept)
 
-    def judged(self, path: Path, skip_rows: int, _: Path | None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def judged(self, path: Path, skip_rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Probabilities of the classes, and the true ones, for each row of a file; private."""
         features, codes, _table = _labelled(path, self.schema, skip_rows)
         return self.probabilities(features), codes
@@ -93,224 +83,6 @@ class Model:
         columns = 1 if len(schema.classes) == 2 else len(schema.classes)
         held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
         return cls(schema, held.arrays["coef"], held.arrays["intercept"])
-
-
-SMALLEST = 8  # pixels of a side, at least
-ENDINGS = (".png", ".jpg", ".jpeg")
-MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")  # become eight bits without a loss
-
-Shape = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
-    """Images of one size. Private, except the size."""
-
-    images: NDArray[np.uint8]  # (records, channels, height, width)
-    labels: Any  # (records,) numbers of the classes; None where they were not asked for
-    people: NDArray[Any] | None  # (records,) whose each image is; None: each is a person of its own
-
-    @property
-    def shape(self) -> Shape:
-        """(channels, height, width), public."""
-        _, channels, height, width = self.images.shape
-        return channels, height, width
-
-
-def image_shape(text: str) -> Shape:
-    """(channels, height, width) from HEIGHTxWIDTH, which is grey, or HEIGHTxWIDTHx3, which is in colour."""
-    parts = text.lower().split("x")
-    numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
-    if len(numbers) != len(parts) or len(numbers) not in (2, 3) or numbers[2:] not in ([], [1], [3]):
-        raise ArgumentError(f"shape={text!r} must be HEIGHTxWIDTH for grey images, or HEIGHTxWIDTHx3 for colour")
-    if min(numbers[:2]) < SMALLEST:
-        raise ArgumentError(f"shape={text!r} must have sides of at least {SMALLEST} pixels")
-    return (numbers[2] if len(numbers) == 3 else 1), numbers[0], numbers[1]
-
-
-def read_pictures(path: Path, *, classes: Sequence[str] | None, shape: Shape | None) -> Pictures:
-    """Images from a file or a folder, private; DataError where what is there breaks one of these rules.
-
-    An .npz file has ``images``, uint8 (records, height, width) or (records, height, width, 1 or 3), ``labels``, whole
-    numbers that count the classes from 0, and, if it has them, ``people``; a folder has a folder of PNG and JPEG files
-    for each class, whose name is public; with None labels are not read, and it holds the files themselves. The images
-    of a file must have the public shape (channels, height, width); None: any. Each one of a folder is scaled to it.
-    """
-    if path.is_dir():
-        if shape is None:
-            raise ArgumentError("shape is missing: the images of a folder are scaled to one public size")
-        return _from_folder(path, classes, shape)
-    found = _from_arrays(path, classes)
-    if shape is not None and found.shape != shape:
-        channels, height, width = shape
-        size = f"{height}x{width}" + (f"x{channels}" if channels > 1 else "")
-        raise DataError(f"{path}: images must have the size that was stated, {size}")
-    return found
-
-
-def _from_arrays(path: Path, classes: Sequence[str] | None) -> Pictures:
-    images, labels, people = _arrays(path)
-    if images is None or (classes is not None and labels is None):
-        missing = "images" if images is None else "labels"
-        raise DataError(f"{path} must hold an array named {missing!r}")
-    if images.dtype != np.uint8:
-        raise DataError(f"{path}: images must be uint8, from 0 to 255, not {images.dtype}")
-    if images.ndim not in (3, 4) or not len(images) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
-        rule = "(records, height, width), or (records, height, width, channels) with 1 or 3 channels"
-        raise DataError(f"{path}: images must be of shape {rule}")
-    if min(images.shape[1:3]) < SMALLEST:
-        raise DataError(f"{path}: images must have sides of at least {SMALLEST} pixels")
-    if people is not None and (people.dtype.kind not in "iuU" or people.shape != (len(images),)):
-        raise DataError(f"{path}: people must be one whole number or one text for each image")
-    pixels = images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    if classes is None or labels is None:
-        return Pictures(pixels, None, people)
-    if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
-        raise DataError(f"{path}: labels must be one whole number for each image")
-    if not bool(((labels >= 0) & (labels < len(classes))).all()):
-        last = len(classes) - 1
-        raise DataError(
-            f"{path}: labels must be from 0 to {last}, the places of the {last + 1} classes that were stated"
-        )
-    return Pictures(pixels, labels.astype(np.int64), people)
-
-
-def _arrays(path: Path) -> tuple[Any, Any, Any]:
-    """images, labels and people; None for what is not there."""
-    try:
-        with path.open("rb") as file:
-            held = np.load(file, allow_pickle=False)
-            if isinstance(held, np.ndarray):
-                raise DataError(f"{path} is one array; it must be an .npz file, made by numpy.savez")
-            images, labels, people = (held.get(name) for name in ("images", "labels", "people"))
-            return images, labels, people
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} cannot be read: it must be an .npz file, or a folder of PNG and JPEG files") from error
-
-
-def _from_folder(path: Path, classes: Sequence[str] | None, shape: Shape) -> Pictures:
-    if classes is None:
-        files = [(file, 0) for file in _files(path, "")]
-    else:
-        inside = [each for each in sorted(path.iterdir()) if not each.name.startswith(".")]
-        if any(not each.is_dir() or each.name not in classes for each in inside):
-            raise DataError(
-                f"{path} must hold folders that are named like the classes that were stated, and nothing else"
-            )
-        places = {name: place for place, name in enumerate(classes)}
-        files = [(file, places[each.name]) for each in inside for file in _files(each, f" of class {each.name!r}")]
-    if not files:
-        raise DataError(f"{path} holds no images")
-    with _extras.need("PIL", extra="images"):
-        import PIL.Image  # noqa: F401
-    images = np.stack([_decoded(file, shape, path) for file, _ in files])
-    labels = None if classes is None else np.array([place for _, place in files], np.int64)
-    return Pictures(images, labels, None)
-
-
-def _files(folder: Path, whose: str) -> Iterator[Path]:
-    """The pictures of a folder by their names; a file of another kind would be somebody who is left out."""
-    for file in sorted(folder.iterdir()):
-        if file.name.startswith("."):
-            continue
-        if not file.is_file() or file.suffix.lower() not in ENDINGS:
-            raise DataError(f"the images{whose} must be files that end in {', '.join(ENDINGS)}, and nothing else")
-        yield file
-
-
-def _decoded(file: Path, shape: Shape, folder: Path) -> NDArray[np.uint8]:
-    """(channels, height, width), turned upright, in grey or colour, and scaled to the size."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    channels, height, width = shape
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a file that unpacks into a huge picture
-            with Image.open(file, formats=("PNG", "JPEG")) as picture:
-                if picture.mode not in MODES:
-                    raise ValueError("more than eight bits")
-                upright = ImageOps.exif_transpose(picture).convert("L" if channels == 1 else "RGB")
-        if upright.size != (width, height):
-            upright = upright.resize((width, height), Image.Resampling.BICUBIC)
-    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError, Warning):
-        raise DataError(f"{folder}: a file cannot be read as a PNG or JPEG image of eight bits a channel") from None
-    pixels = np.asarray(upright, np.uint8)
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ImageModel:
-    """A trained model of images: labels, (channels, height, width), the transform to features, coefficients. Public."""
-
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]
-    transform: "Whitened"
-    coef: NDArray[np.float64]
-
-    def predict_proba(self, path: Path, *, skip_rows: int = 0, features: Path | None = None) -> NDArray[np.float64]:
-        """Probabilities of the classes, (records, classes), private, for an .npz file or a folder of image files.
-
-        A folder is read in the order of the names of its files. ``features``: where features are kept, private.
-        """
-        return self.probabilities(self._pictures(path, None, skip_rows), features)
-
-    def predict(self, path: Path) -> list[str]:
-        """The most likely class of each image, private."""
-        return [self.classes[code] for code in self.predict_proba(path).argmax(axis=1)]
-
-    def probabilities(self, found: Pictures, folder: Path | None) -> NDArray[np.float64]:
-        """Probabilities of the classes, (records, classes), for images; both private, as the folder of features."""
-        _, image_classifier = _for_images()
-        features = image_classifier.features_of(self.transform, found.images, folder)
-        return probabilities(features.astype(np.float64) @ self.coef.T)
-
-    def judged(
-        self, path: Path, skip_rows: int, features: Path | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Probabilities of the classes, and the true ones, for each image; private."""
-        found = self._pictures(path, self.classes, skip_rows)
-        if found.labels is None:
-            raise DataError(f"{path}: labels are missing")
-        return self.probabilities(found, features), found.labels
-
-    def _pictures(self, path: Path, classes: tuple[str, ...] | None, skip_rows: int) -> Pictures:
-        if skip_rows:
-            raise ArgumentError(f"skip_rows={skip_rows} must be 0: images have no lines")
-        return read_pictures(path, classes=classes, shape=self.shape)
-
-    def to_folder(self, card: Card) -> ModelFolder:
-        """The model as a folder holds it."""
-        drawn = self.transform.drawings
-        fields = {
-            "classes": list(self.classes),
-            "shape": list(self.shape),
-            "drawings": {"name": type(drawn).__name__, **asdict(drawn)},
-            "dimensions": self.transform.dimensions,
-            "features": repr(self.transform),
-        }
-        arrays = {"coef": self.coef, "centre": self.transform.centre.numpy(), "axes": self.transform.axes.numpy()}
-        return ModelFolder(IMAGES, fields, arrays, card)
-
-    @classmethod
-    def from_folder(cls, path: Path, held: ModelFolder) -> Self:
-        """The model that a folder holds; DataError: its parts do not fit, or are not those of this version."""
-        torch, image_classifier = _for_images()
-        rules = {each.__name__: each for each in image_classifier.DRAWINGS.values()}
-        drawn = dict(held.fields["drawings"])
-        rule = rules[drawn.pop("name")](**drawn)
-        channels, height, width = (int(side) for side in held.fields["shape"])
-        transform = image_classifier.features_for(rule, (height, width), dimensions=held.fields["dimensions"])
-        size = transform.transform(torch.zeros(1, channels, height, width)).numel()
-        names = _class_names(held.fields["classes"])
-        if held.fields["features"] != repr(transform):
-            raise DataError(f"{path}: its features are not those that this version computes: train the model again")
-        rows, kept = 1 if len(names) == 2 else len(names), transform.dimensions
-        held.check(path, coef=(rows, kept), centre=(size,), axes=(size, kept))
-        centre, axes = (torch.from_numpy(held.arrays[name].astype(np.float32)) for name in ("centre", "axes"))
-        transform.centre, transform.axes = centre, axes
-        return cls(names, (channels, height, width), transform, held.arrays["coef"].astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,82 +208,6 @@ def train_to_folder(
     return trained
 
 
-def train_images_to_folder(
-    images: Path,
-    out: Path,
-    *,
-    classes: Sequence[str],
-    people: int,
-    kind: str,
-    drawings: int | None = None,
-    shape: tuple[int, int, int] | None = None,
-    features: Path | None = None,
-    test: Path | None = None,
-    force: bool = False,
-    keep_accounts: bool = False,
-    **options: Any,
-) -> Trained:
-    """Train on images and save the model in a folder; what could not be saved is refused before training.
-
-    Args:
-        images: private. An .npz file with the arrays ``images``, uint8 of shape (records, height, width) or (records,
-            height, width, channels), and ``labels``, whole numbers that count the classes from 0; with an array
-            ``people``, images with the same entry are one person's. Or a folder with a folder of PNG or JPEG files for
-            each class: each image is then a person.
-        classes: public. The names of the labels.
-        people: public. About how many people there are, which sums are divided by.
-        kind: public. What the images look like: "strokes", "objects" or "scenes".
-        drawings: public. How many drawings features are whitened by; None: as in ``image_classifier.ImageClassifier``.
-        shape: public. (channels, height, width), which images of a folder are scaled to; needed for a folder.
-        features: private. A folder where features are kept, so that they are computed once; None: nowhere.
-        test: held-out images with labels; their people are not covered by the guarantee.
-        out, force, keep_accounts: as of ``train_to_folder``.
-        **options: public: ``epsilon, delta, dimensions, seed`` of ``ImageClassifier``, and ``observe`` of its ``fit``.
-
-    Raises:
-        ArgumentError, DataError: before anything is charged.
-
-    Guarantee: model and card are (epsilon, delta)-differentially private for the people in ``images``, as long as the
-        public arguments were not chosen by looking at the data, and no seed was given.
-    Source: theory 4.3, 5.1 and 5.3.
-    """
-    torch, image_classifier = _for_images()
-    check_places(out, force=force, keep_accounts=keep_accounts)
-    observe, names = options.pop("observe", None), _class_names(classes)
-    _check.one_of(list(image_classifier.DRAWINGS), kind=kind)
-    rule = image_classifier.DRAWINGS[kind](**({} if drawings is None else {"count": drawings}))
-    estimator = image_classifier.ImageClassifier(
-        classes=range(len(names)), n_people=people, kind=rule, folder=features, **options
-    )
-    found = read_pictures(images, classes=names, shape=shape)
-    held_out = None if test is None else read_pictures(test, classes=names, shape=found.shape)
-    estimator.fit(found.images, found.labels, found.people, observe=observe)
-    estimator.transform_.learn(torch.zeros(1, *found.shape))  # where all features were kept, they were not needed yet
-    linear = estimator.model_
-    model = ImageModel(names, found.shape, estimator.transform_, linear.coef_)
-    metrics = None if held_out is None else metrics_of(model.probabilities(held_out, features), held_out.labels)
-    trained = Trained(model, estimator.card_, metrics, linear.holder_report_, linear.accounts_)
-    save(trained, out, force=force, keep_accounts=keep_accounts)
-    return trained
-
-
-def _for_images() -> tuple[Any, Any]:
-    with _extras.need("torch", "sklearn", extra="images"):
-        import torch
-
-        from almoner.training.images import image_classifier
-    return torch, image_classifier
-
-
-def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(classes)
-    if len(names) < 2 or len(set(names)) != len(names):
-        raise ArgumentError("classes must name at least two labels, each once")
-    if any(not isinstance(name, str) or not name or name != name.strip() or "/" in name for name in names):
-        raise ArgumentError("classes must be names without blanks around them and without a slash")
-    return names
-
-
 def save(trained: Trained, out: Path, *, force: bool = False, keep_accounts: bool = False) -> Path:
     """Write the folder, and PRIVATE accounts beside it if asked; what is there already is kept, but for force."""
     held: ModelFolder = trained.model.to_folder(trained.card)
@@ -519,12 +215,11 @@ def save(trained: Trained, out: Path, *, force: bool = False, keep_accounts: boo
     return held.write(out, force=force, metrics=trained.metrics, accounts=accounts)
 
 
-def load(folder: Path) -> Model | ImageModel:
-    """The model in a folder: of tables, or of images; raises DataError where it holds none, or is damaged."""
-    held = ModelFolder.read(folder, TABLE, IMAGES)
-    kind: type[Model | ImageModel] = ImageModel if held.kind == IMAGES else Model
+def load(folder: Path) -> Model:
+    """The model in a folder; raises DataError where it holds none, or is damaged."""
+    held = ModelFolder.read(folder, TABLE)
     try:
-        return kind.from_folder(folder, held)
+        return Model.from_folder(folder, held)
     except (ArgumentError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -557,18 +252,15 @@ def schema_template(data: Path, *, target: str, person: str | None = None) -> st
     return template(names, target, person)
 
 
-def score(
-    folder: Path, data: Path, *, skip_rows: int = 0, features: Path | None = None, force: bool = False
-) -> dict[str, Any]:
+def score(folder: Path, data: Path, *, skip_rows: int = 0, force: bool = False) -> dict[str, Any]:
     """Judge a saved model by other people, and write ``metrics.json`` into its folder. PRIVATE, as the data are.
 
     Accuracy and log loss, without noise, the number of rows, and the warning.
 
     Args:
         folder: the model's.
-        data: a held-out file with labels, or images in folders by class; its people are covered by no guarantee.
-        skip_rows: lines to leave out at the start of a table.
-        features: a private folder where the features of images are kept; None: nowhere.
+        data: a held-out file with labels; its people are covered by no guarantee.
+        skip_rows: lines to leave out at the start of it.
         force: replace metrics that are there already; else they are refused.
 
     Raises:
@@ -577,7 +269,7 @@ def score(
     written = Path(folder) / "metrics.json"
     if written.exists() and not force:
         raise ArgumentError(f"{written} exists already: --force replaces it")
-    chances, codes = load(folder).judged(data, skip_rows, features)
+    chances, codes = load(folder).judged(data, skip_rows)
     if not len(codes):
         raise DataError(f"{data} has no rows")
     metrics = metrics_of(chances, codes)

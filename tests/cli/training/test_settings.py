@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from age_files import age_folder
 from almoner.cli import app
-from almoner.cli._training.settings import IMAGES, MODELS, TRAIN, TUNE, read_settings, settings_template
+from almoner.cli._training.settings import MODELS, TRAIN, TUNE, read_settings, settings_template
 from almoner.errors import DataError
 from almoner.training import Descent, LogisticRegression
 
-COMMANDS = (TRAIN, TUNE, IMAGES)
+COMMANDS = (TRAIN, TUNE)
 
 
 def call(*arguments, code=0):
@@ -75,7 +75,6 @@ def test_defaults_are_those_of_the_library():
         ('purpose = ""\n', "purpose='' must be 1 to 1000 printable characters"),
         ("picture = 3\n", "picture=3 must be 1 to 1000 printable characters"),
         ("learning_rate = [1, 4]\n", "must be a number: `almoner tune` tries the values of a list"),
-        ('features = "f"\n', "features is no setting of `almoner train`: leave it out"),
         ("steps = \n", "is not a TOML file"),
     ],
 )
@@ -84,6 +83,12 @@ def test_a_mistake_is_refused_with_its_place_and_the_cure(tmp_path, text, words)
     with pytest.raises(DataError) as refused:
         read_settings(written(tmp_path, text), TRAIN)
     assert words in str(refused.value)
+
+
+def test_a_setting_of_another_command_is_told(tmp_path):
+    """What `almoner train` takes and `almoner tune` does not is said to be that."""
+    with pytest.raises(DataError, match="noise_multiplier is no setting of `almoner tune`: leave it out"):
+        read_settings(written(tmp_path, "noise_multiplier = 3\n"), TUNE)
 
 
 def test_no_such_file_and_no_text(tmp_path):
@@ -134,7 +139,7 @@ def test_an_option_that_a_command_lacks_is_refused(word, near):
     assert near in told
 
 
-@pytest.mark.parametrize("name", ["train", "tune", "train-images", "score", "predict", "schema"])
+@pytest.mark.parametrize("name", ["train", "tune", "score", "predict", "schema"])
 def test_a_command_has_twelve_options_at_most(name):
     """Beside its arguments and --help."""
     command = typer.main.get_command(app).commands[name]

@@ -40,7 +40,7 @@ def policy(at, more=""):
 
 def sent_away(door):
     """The issuer's address to which a browser is sent from the login page."""
-    response = door.get("/sign-in")
+    response = door.get("/signin")
     assert response.status_code == 303
     return response.headers["location"]
 
@@ -175,7 +175,7 @@ def test_an_issuer_that_is_away_is_said(opened, at):
     """Where the issuer does not answer as it must, the login page says so, with 503, and offers the token."""
     for name, answer in AWAY.items():
         at.broken = answer
-        response = opened.door().get("/sign-in")
+        response = opened.door().get("/signin")
         assert response.status_code == 503, name
         assert "does not answer as it must" in response.text
         assert 'name="token"' in response.text
@@ -184,7 +184,7 @@ def test_an_issuer_that_is_away_is_said(opened, at):
 def test_an_issuer_may_not_send_secrets_over_http(opened, at):
     """Addresses that the issuer tells must be safe ones."""
     at.more = {"token_endpoint": "http://evil.example/token"}
-    assert opened.door().get("/sign-in").status_code == 503
+    assert opened.door().get("/signin").status_code == 503
 
 
 def test_a_verified_email_counts(tmp_path, at):
@@ -213,7 +213,7 @@ def test_a_visit_ends_with_its_line(tmp_path, at):
 def test_tries_are_few(opened):
     """Logins that are begun count among those that one address may try in a minute."""
     door = opened.door()
-    told = [door.get("/sign-in").status_code for _ in range(32)]
+    told = [door.get("/signin").status_code for _ in range(32)]
     assert told[:30] == [303] * 30
     assert told[30:] == [429] * 2
 

@@ -14,7 +14,7 @@ from almoner import filters
 from almoner.errors import DataError, Unsupported
 from almoner.training import saved_model, saved_module
 from almoner.training._linear import model_folder
-from almoner.training._linear.model_folder import IMAGES, MODULE, TABLE, ModelFolder
+from almoner.training._linear.model_folder import MODULE, TABLE, ModelFolder
 from model_folders import rewrite, weights
 from training_cards import cards
 from training_runs import network, records, trainer
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 def test_what_is_written_is_read(folder):
     """Whatever arrays are called, scalars too; the entries of the kind, the card and the types of tensors."""
-    found = ModelFolder.read(folder, IMAGES, TABLE)
+    found = ModelFolder.read(folder, MODULE, TABLE)
     assert (found.kind, found.fields, found.card) == (TABLE, {"settings": {"a": 1}}, CARD)
     assert found.torch_types == {"sub/words": "bfloat16"}
     assert found.arrays.keys() == ARRAYS.keys()

@@ -1,4 +1,4 @@
-"""`almoner schema`, `train`, `tune`, `train-images`, `predict`, `score`: from data to a private model, and back."""
+"""`almoner schema`, `train`, `tune`, `predict`, `score`: from data to a private model, and back."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option, echo
 
@@ -155,7 +155,6 @@ FILES = {
     "card": ("training", "Card.json_schema"),
     "train": ("cli._training.settings", "TrainSettings.json_schema"),
     "tune": ("cli._training.settings", "TuneSettings.json_schema"),
-    "train-images": ("cli._training.settings", "ImageSettings.json_schema"),
     "mechanism": ("mechanisms", "fields_schema"),
     "run": ("accounting.runs", "RunFile.json_schema"),
 }  # kinds of files whose JSON Schema `almoner schema` writes, and what makes it
@@ -211,7 +210,7 @@ def train(*, table: TableOptions, charged: LedgerOptions, run: RunOptions) -> No
 
     The folder --out gets the model and its card. Steps, clip, learning rate and all else stand in the file that
     --settings names: `almoner init settings` writes one with a comment for each. `almoner score` judges the model by
-    other people, `almoner tune` chooses settings within one budget, and `almoner train-images` trains on images.
+    other people, and `almoner tune` chooses settings within one budget.
     """
     from almoner.cli._training.settings import TRAIN, read_settings
 
@@ -272,7 +271,7 @@ SkipRows = Annotated[int, Option(help="Lines to leave out at the start of the fi
 
 def predict(
     model: Model,
-    data: Annotated[Path, Argument(help="A file like the one that was trained on, or images; without labels, too.")],
+    data: Annotated[Path, Argument(help="A file like the one that was trained on; without labels, too.")],
     out: _options.OutFile = None,
     skip_rows: SkipRows = 0,
     force: _options.Force = False,
@@ -300,7 +299,6 @@ def score(
     model: Model,
     file: Annotated[Path, Argument(help="A held-out file with labels, like the one that was trained on.")],
     skip_rows: SkipRows = 0,
-    features: Annotated[Path | None, Option(help="A PRIVATE folder where features of images are kept.")] = None,
     force: _options.Force = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -310,60 +308,9 @@ def score(
     """
     from almoner.training.saved_model import score as judged
 
-    metrics = judged(model, file, skip_rows=skip_rows, features=features, force=force)
+    metrics = judged(model, file, skip_rows=skip_rows, force=force)
     if as_json:
         print(dumps(metrics))
         return
     show(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n")
     show(f"PRIVATE, as {file} is: {model / 'metrics.json'}")
-
-
-Kind = Literal["strokes", "objects", "scenes"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageOptions:
-    """Images, what is public about them, and a budget for every person."""
-
-    images: Annotated[Path, Argument(help="An .npz file, or a folder of PNG or JPEG files by class.")]
-    classes: Annotated[str | None, Option(help="The names of the labels, public, between commas.")] = None
-    people: Annotated[int | None, Option(help="About how many people there are, public.")] = None
-    kind: Annotated[Kind | None, Option(help="What they look like: strokes, objects or scenes.")] = None
-    shape: Annotated[
-        str | None, Option(help="Their size: HEIGHTxWIDTH, or HEIGHTxWIDTHx3; folders are scaled to it.")
-    ] = None
-    drawings: Annotated[int | None, Option(help="By how many random drawings features are whitened.")] = None
-    epsilon: _options.Epsilon = 1.0
-    delta: _options.Delta = 1e-5
-
-    def stated(self) -> dict[str, Any]:
-        """Arguments of ``train_images_to_folder``."""
-        if self.classes is None or self.people is None or self.kind is None:
-            missing = next(name for name in ("classes", "people", "kind") if getattr(self, name) is None)
-            raise ArgumentError(f"--{missing} is missing: it must be public, so that it cannot be read off the images")
-        from almoner.training.saved_model import image_shape
-
-        shape = None if self.shape is None else image_shape(self.shape)
-        return asdict(self) | {"classes": self.classes.split(","), "shape": shape}
-
-
-def train_images(*, pictured: ImageOptions, run: RunOptions) -> None:
-    """Train a private linear model on images, with a privacy budget for every person in them.
-
-    Steps, clip and rate are tuned already. The classes, the kind of images and about how many people there are must be
-    stated, because they are public. The folder --out gets the model and its card; the file of --settings says where
-    features, accounts and a picture are kept, which are PRIVATE.
-    """
-    from almoner.cli._training.settings import IMAGES, read_settings
-
-    settings = read_settings(run.settings, IMAGES)
-    picture = settings.pop("picture")
-    out = run.folder(picture)
-    given = pictured.stated() | settings | {"out": out, "force": run.force, "seed": run.seed}
-    from almoner.training.saved_model import train_images_to_folder
-
-    with stopped_in_order(out), progress_bar(quiet=run.as_json) as progress:
-        task = progress.add_task("features, then training", total=None)
-        trained = train_images_to_folder(**given, observe=lambda number, _: progress.update(task, completed=number))
-    title, keep = pictured.images.name, settings["keep_accounts"]
-    print_trained(trained, run, title=title, picture=picture, keep_accounts=keep)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from almoner._reading import Field, Model, Numbers, Text, read, toml
 from almoner.errors import ArgumentError, DataError
 
-TRAIN, TUNE, IMAGES = "train", "tune", "train-images"  # commands that read such a file
+TRAIN, TUNE = "train", "tune"  # commands that read such a file
 RATES, CLIPS = (0.25, 1.0, 4.0, 16.0), (0.25, 1.0)  # values that `almoner tune` tries by default
 Line = Annotated[str, Text(1000)]
 
@@ -51,18 +51,13 @@ class Course(Model):
     """Lines to leave out at the start of DATA."""
 
 
-class Kept(Model):
-    """Private files beside the model."""
+class TrainSettings(Course):
+    """Settings of `almoner train`, some of which name private files."""
 
     keep_accounts: bool = False
     """PRIVATE: write OUT.accounts, for `almoner statement OUT`."""
     picture: Line | None = Field(default=None, examples=["spends.png"])
     """A PRIVATE picture of what each person has spent: .png, .svg or .pdf, from the folder of this file."""
-
-
-class TrainSettings(Kept, Course):
-    """Settings of `almoner train`."""
-
     noise_multiplier: float | None = Field(default=None, examples=[30])
     """Noise of one step divided by the clip; else the least that the budget allows."""
     analyst: Line = "training"
@@ -80,17 +75,7 @@ class TuneSettings(Course):
     """The learning rates to try."""
 
 
-class ImageSettings(Kept):
-    """Settings of `almoner train-images`."""
-
-    features: Line | None = Field(default=None, examples=["features"])
-    """A PRIVATE folder where the features of images are kept, from the folder of this file."""
-    dimensions: int | None = Field(default=None, examples=[300])
-    """The number of features of each image that are kept."""
-
-
-MODELS: Mapping[str, type[Model]] = {TRAIN: TrainSettings, TUNE: TuneSettings, IMAGES: ImageSettings}
-FIELDS = ImageSettings.model_fields | TrainSettings.model_fields
+MODELS: Mapping[str, type[Model]] = {TRAIN: TrainSettings, TUNE: TuneSettings}
 
 
 def read_settings(path: Path | None, command: str) -> dict[str, Any]:
@@ -105,7 +90,7 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
     for name in found.keys() - known.keys():
         near = get_close_matches(name, known, 1, 0.5)
         told = f"is not known; {f'write `{near[0]}`' if near else 'known are ' + ', '.join(known)}"
-        if name in FIELDS:
+        if name in TrainSettings.model_fields:
             told = f"is no setting of `almoner {command}`: leave it out"
         raise DataError(f"{_place(path, name)}: {name} {told}")
     try:
@@ -115,7 +100,7 @@ def read_settings(path: Path | None, command: str) -> dict[str, Any]:
         more = ": `almoner tune` tries the values of a list" if isinstance(found[name], list) else ""
         rule, *line = str(error).partition("; for example")
         raise DataError(f"{_place(path, name)}: {rule}{more}{''.join(line)}") from None
-    return settings | {name: path.parent / settings[name] for name in ("picture", "features") if settings.get(name)}
+    return settings | ({"picture": path.parent / settings["picture"]} if settings.get("picture") else {})
 
 
 def _place(path: Path, name: str) -> str:
@@ -127,12 +112,12 @@ def _place(path: Path, name: str) -> str:
 def settings_template(**chosen: object) -> str:
     """A file of settings to fill in, as TOML, with the words about each; all by default but those that are chosen."""
     lines = [
-        "# Settings of a training, for --settings of `almoner train`, `almoner tune` and `almoner train-images`.",
+        "# Settings of a training, for --settings of `almoner train` and `almoner tune`.",
         "# Each stands here with its value by default, or with an example: take the mark # away, and change it.",
         "# Nothing here may be chosen by looking at the data of the people who are trained on.",
     ]
     before: list[str] = []
-    for name, field in (TrainSettings.model_fields | ImageSettings.model_fields).items():
+    for name, field in TrainSettings.model_fields.items():
         commands = [each for each, model in MODELS.items() if name in model.model_fields]
         if commands != before:
             before = commands

@@ -97,7 +97,7 @@ class _Pages:
             ("GET", "/", self._page(self._home)),
             ("GET", "/login", self._login),
             ("POST", "/login", self._tried(self._enter)),
-            ("GET", "/sign-in", self._tried(self._send_away)),
+            ("GET", "/signin", self._tried(self._send_away)),
             ("GET", "/signed-in", self._tried(self._come_back)),
             ("POST", "/logout", self._page(self._leave, form=True)),
         ]

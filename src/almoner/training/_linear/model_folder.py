@@ -34,11 +34,10 @@ from almoner.training._accounts import HolderReport
 from almoner.training._card import Card
 
 FORMAT, ACCOUNTS_FORMAT = 2, 1  # of what a folder, and a file of accounts, holds
-TABLE, IMAGES, MODULE = "logistic regression", "logistic regression on images", "PyTorch module"
+TABLE, MODULE = "logistic regression", "PyTorch module"
 
 LOADERS = {
     TABLE: "training.saved_model.load(folder)",
-    IMAGES: "training.saved_model.load(folder)",
     MODULE: "training.saved_module.load(folder, module)",
 }  # kinds of folders, and the call that reads each
 
