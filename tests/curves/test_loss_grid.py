@@ -14,7 +14,6 @@ from scipy.stats import norm
 from almoner import mechanisms
 from almoner.curves import _loss_grid, gaussian
 from almoner.curves._grid import laws as _laws
-from almoner.curves._grid import spectra
 from almoner.curves._loss_grid import Grid, Law, Untilted
 from almoner.errors import Unsupported
 
@@ -341,16 +340,15 @@ def test_without_long_numbers_the_error_terms_grow_and_the_bound_stays_above(mon
 
 @pytest.mark.parametrize(("size", "live"), [(2**13, 5), (2**16, 80), (2**18, 300)])
 def test_first_coefficients_are_within_their_error_bound(size, live):
-    """By Taylor sums on blocks, of losses in clusters and alone, against sums of 40 digits."""
+    """Of a law with losses in clusters and alone, also outside the window, against sums of 40 digits."""
     chance = np.random.default_rng(live)
     places = np.unique(np.concatenate([chance.integers(-40, 200, 150), chance.integers(-size, 2 * size, 30)]))
     weights = chance.random(len(places)) ** 4
     weights /= weights.sum()
-    assert spectra.block_for(size, live) >= spectra.SMALLEST_BLOCK
-    found = spectra.first_coefficients(
-        places, weights.astype(_loss_grid._LONG), size, live, np.asarray(2 * _loss_grid._PI)
-    )
-    bound = 16 * (2 + math.log2(size)) * float(np.finfo(_loss_grid._LONG).eps) + 2e-23
+    whole = np.zeros(places[-1] - places[0] + 1)
+    whole[places - places[0]] = weights
+    seen = _loss_grid._Seen(_loss_grid.Law(int(places[0]), whole, 0.0, 0.0), 1e-3, size, np.ones(1))
+    found, bound = seen.spectrum(live), seen.fine
     for k in sorted({0, 1, live // 3, live - 1}):
         with mpmath.workdps(40):
             turns = [mpmath.expjpi(-2 * mpmath.mpf((int(place) * k) % size) / size) for place in places]

@@ -30,10 +30,10 @@ from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import ULP, Floats
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law as discrete_law
-from almoner.curves._grid.spectra import Spectrum, block_for, first_coefficients, longest_sum, power, sums_from_above
 from almoner.errors import Unsupported
 
 Bundle = Mapping[Hashable, int]
+Spectrum = NDArray[np.complexfloating]
 Items = tuple[tuple[Hashable, int], ...]  # of a bundle
 
 _LONG = np.longdouble  # numbers of 64 bits or more, as the machine has it
@@ -139,14 +139,8 @@ class _Seen:
     def spectrum(self, live: int) -> Spectrum:
         """The first Fourier coefficients of the law, each with an error of at most ``fine``."""
         if len(self._spectrum) < live:
-            used = np.flatnonzero(self._law.weights)
-            if self._few:
-                self._spectrum = _terms(self._law, self._size, live, _LONG)
-            elif block_for(self._size, live):
-                places, weights = self._law.first + used, self._law.weights[used].astype(_LONG)
-                self._spectrum = first_coefficients(places, weights, self._size, live, np.asarray(2 * _PI))
-            else:
-                self._spectrum = fft.rfft(_on_circle(self._law, self._size, _LONG))
+            law, size = self._law, self._size
+            self._spectrum = _terms(law, size, live, _LONG) if self._few else fft.rfft(_on_circle(law, size, _LONG))
         return self._spectrum[:live]
 
 
@@ -197,7 +191,33 @@ def _coefficient_error(law: Law, size: int, few: bool, kind: type) -> float:
     eps = float(np.finfo(kind).eps)
     if few:
         return 8 * (4 + max(abs(law.first), abs(law.first + len(law.weights)))) * eps
-    return (16 * (2 + log(size) / log(2)) + 2 * (len(law.weights) // size)) * eps + 2e-23
+    return (16 * (2 + log(size) / log(2)) + 2 * (len(law.weights) // size)) * eps
+
+
+def power(spectrum: Spectrum, count: int) -> Spectrum:
+    """A whole power by repeated squaring, whose error is at most a few units a factor."""
+    power: Spectrum = np.ones_like(spectrum)
+    while count:
+        if count & 1:
+            power = power * spectrum
+        count >>= 1
+        if count:
+            spectrum = spectrum * spectrum
+    return power
+
+
+def sums_from_above(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Sum the values at and above each place, in blocks, with few roundings each; their number is a power of two."""
+    block = 1 << len(values).bit_length() // 2
+    sums = np.cumsum(values[::-1].reshape(-1, block), axis=1)
+    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return np.asarray(sums.ravel()[::-1])
+
+
+def longest_sum(size: int) -> int:
+    """Return the most numbers that are added one after the other in such a sum."""
+    block = 1 << size.bit_length() // 2
+    return block + size // block + 1
 
 
 def log_sums(exponents: Floats) -> Floats:

@@ -350,6 +350,8 @@ class FiltersInARow(PersonBound):
 class Restarts(Counting[FiltersInARow]):
     """Filters of one size, opened one after the other."""
 
+    _SAVED = ("totals",)
+
     @property
     def filters(self) -> int:
         """Number of filters opened. Public."""
@@ -370,16 +372,13 @@ class Restarts(Counting[FiltersInARow]):
         """There is none: nothing is promised at moments chosen from the results."""
         raise Unsupported(f"{type(self).__name__} makes no ex-post promise; use odometers.Renyi")
 
-    def _stated(self) -> dict[str, object]:
-        return {"delta": self.delta, "sum_delta": 0.0, **self._parameters}
-
     def _saved(self) -> dict[str, list[int | float]]:
-        return {"totals": list(self._totals), "excess": [0, 0], "failures": [0, 0]}
+        return {"totals": list(self._totals)}
 
     def _restore(self, *parts: Totals) -> None:
-        if [len(part) for part in parts] != [2, 2, 2]:
-            raise ArgumentError("state: totals, excess and failures must be pairs")
-        self._totals = parts[0]
+        (self._totals,) = parts
+        if len(self._totals) != 2:
+            raise ArgumentError("state: totals must be a pair")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,9 +432,9 @@ class FeldmanZrnic(Restarts):
     Source: theory 6.2; Feldman & Zrnic (2021), Algorithm 5.
     """
 
-    def __init__(self, *, delta: float, alpha: float, step: float | Sequence[float], sum_delta: float = 0.0) -> None:
+    def __init__(self, *, delta: float, alpha: float, step: float | Sequence[float]) -> None:
         _check.between(1, inf, alpha=alpha)
-        notion = RenyiFilters(delta=delta, sizes=_sizes(delta, step, sum_delta), alpha=alpha)
+        notion = RenyiFilters(delta=delta, sizes=_sizes(delta, step), alpha=alpha)
         super().__init__(notion, delta=delta, step=_listed(step), alpha=alpha)
 
     @classmethod
@@ -498,12 +497,12 @@ class GaussianRestarts(Restarts):
     Source: theory 6.2; Koskela, Tobaben & Honkela (2023), appendix C.5.
     """
 
-    def __init__(self, *, delta: float, step: float | Sequence[float], sum_delta: float = 0.0) -> None:
-        notion = GaussianFilters(delta=delta, sizes=_sizes(delta, step, sum_delta))
+    def __init__(self, *, delta: float, step: float | Sequence[float]) -> None:
+        notion = GaussianFilters(delta=delta, sizes=_sizes(delta, step))
         super().__init__(notion, delta=delta, step=_listed(step))
 
 
-def _sizes(delta: float, step: float | Sequence[float], sum_delta: float) -> tuple[int, ...]:
+def _sizes(delta: float, step: float | Sequence[float]) -> tuple[int, ...]:
     _check.between(0, 1, delta=delta)
     steps = step if isinstance(step, Sequence) else (step,)
     if not steps:
@@ -512,8 +511,6 @@ def _sizes(delta: float, step: float | Sequence[float], sum_delta: float) -> tup
         _check.positive(step=one)
         if not budget(one):
             raise ArgumentError(f"step={one!r} must be at least one unit, 1e-15")
-    if sum_delta:
-        raise Unsupported("restarts keep no part of delta for rounds that may fail: sum_delta must be 0")
     return tuple(budget(one) for one in steps)
 
 

@@ -29,8 +29,7 @@ from scipy import fft
 
 from almoner import _check, mechanisms
 from almoner._units import FAILURE
-from almoner.curves._grid.spectra import Spectrum, power
-from almoner.curves._loss_grid import TILTS, Grid, Law, change, laws, log_sums, spread
+from almoner.curves._loss_grid import TILTS, Grid, Law, Spectrum, change, laws, log_sums, power, spread
 from almoner.curves.planned._prices import CHANGE, Plan, Price, bundle, exchange_of_block, payment_for_block, rounds_at
 from almoner.errors import ArgumentError
 

@@ -18,8 +18,8 @@ from scipy.special import ndtri
 from almoner import mechanisms
 from almoner.curves._grid.laws import Law as Points
 from almoner.curves._grid.laws import law, tilted
-from almoner.curves._grid.spectra import Spectrum, power
 from almoner.curves._grid.tilted import Kind, composition, tilt_at, tilt_where
+from almoner.curves._loss_grid import Spectrum, power
 from almoner.errors import Unsupported
 
 Floats = NDArray[np.float64]
