@@ -3,17 +3,24 @@
     python benchmarks/speed/training_accounts.py            # everything
     python benchmarks/speed/training_accounts.py --quick    # fewer people
     python benchmarks/speed/training_accounts.py --sampled 1000000 0.001    # many people, few of them in a step
+    python benchmarks/speed/training_accounts.py --epochs 1                 # default trainer against Opacus
 
 Both comparisons run the same Trainer with individual=True and individual=False, in turns, on synthetic people of
 MNIST's shape with the MNIST network of benchmarks/speed/training.py. DP-SGD samples at rate 0.015 and refreshes bounds
 once an epoch: the first refresh computes the norms of all people, later ones of the people who were not sampled since.
 Prints the best times of the rounds and their ratios. --sampled: a linear model and the default budget, in seconds of
 the processor: the median step, the bringing up to date of all accounts, and both with the refresh spread over an epoch.
+--epochs: whole runs at batch 256 and Target(3, 1e-5), in seconds of the processor, each in a process of its own that
+has trained with Opacus before: plain training, Opacus (`pip install opacus==1.6.0`), the trainer at the worst case,
+and the trainer as it is by default, with accounts.
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import time
+import warnings
 from contextlib import suppress
 from itertools import pairwise
 from statistics import median
@@ -128,6 +135,54 @@ def sampled_of_many(count, rate, rounds, steps):
     print(f"  ratio {own / worst:.2f}; a refresh {refresh:.2f} s, settling all {settled:.2f} s; with both {whole:.2f}")
 
 
+def whole_run(engine, records, epochs):
+    """Seconds of the processor for so many epochs at batch 256."""
+    x, y = records
+    torch.manual_seed(0)
+    module, by_record = mnist(), nn.CrossEntropyLoss(reduction="none")
+    optimizer, target = torch.optim.SGD(module.parameters(), lr=0.1), Target(3.0, 1e-5)
+    began = time.process_time()
+    if engine in ("default", "worst case"):
+        how = {"batch_size": 256, "epochs": epochs, "individual": engine == "default"}
+        Trainer(module, by_record, optimizer, target, max_grad_norm=1.0, divisor=len(y), **how).fit(x, y)
+        return time.process_time() - began
+    batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 256, shuffle=True)
+    if engine == "Opacus":
+        from opacus import PrivacyEngine
+
+        budget = {"target_epsilon": target.epsilon, "target_delta": target.delta, "epochs": epochs}
+        module, optimizer, batches = PrivacyEngine(accountant="prv").make_private_with_epsilon(
+            module=module, optimizer=optimizer, data_loader=batches, max_grad_norm=1.0, **budget
+        )
+    for _ in range(epochs):
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            by_record(module(inputs), targets).mean().backward()
+            optimizer.step()
+    return time.process_time() - began
+
+
+def of_engine(engine, epochs, count):
+    """Print the seconds of one engine in this process."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    whole_run("Opacus", people(512), 1)  # what is loaded and compiled once is in no figure
+    print(whole_run(engine, people(count), epochs))
+
+
+def against_opacus(epochs, count, rounds):
+    """Seconds of each engine, in turns, and the ratio of the default trainer to Opacus."""
+    taken = {engine: [] for engine in ("plain", "Opacus", "worst case", "default")}
+    for _ in range(rounds):
+        for engine, seconds in taken.items():
+            command = [sys.executable, __file__, "--engine", engine, "--epochs", str(epochs), "--people", str(count)]
+            seconds.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    print(f"{epochs} epochs of {count:,} people at batch 256, seconds of the processor: median (all)")
+    for engine, seconds in taken.items():
+        print(f"  {engine:12}{median(seconds):7.2f}  ({', '.join(f'{each:.2f}' for each in seconds)})")
+    print(f"  default / Opacus: {median(taken['default']) / median(taken['Opacus']):.2f}")
+
+
 def main():
     """Print both comparisons, and the figures as JSON on the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -135,7 +190,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sampled", nargs=2, metavar=("PEOPLE", "RATE"))
     parser.add_argument("--steps", type=int, default=60, help="of --sampled")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--people", type=int, default=20_000, help="of --epochs")
+    parser.add_argument("--engine", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.engine:
+        of_engine(options.engine, options.epochs, options.people)
+        return
+    if options.epochs:
+        against_opacus(options.epochs, options.people, options.rounds)
+        return
     if options.sampled:
         torch.set_num_threads(1)
         sampled_of_many(int(options.sampled[0]), float(options.sampled[1]), options.rounds, options.steps)
