@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from almoner import queries
 from almoner.client import Client
 from almoner.errors import ArgumentError, ServiceRefused
+from almoner.service._dummy import ABOUT
 from service_processes import started
 from services import TOKENS, service, service_folder
 
@@ -236,3 +237,13 @@ def test_the_example_of_the_documentation_runs(running, tmp_path, monkeypatch, c
     said = capsys.readouterr().out
     assert "of the budget" in said
     assert (tmp_path / "monday.csv").read_text(encoding="utf-8").startswith("value,low,high")
+
+
+def test_a_question_is_tried_on_made_up_data(running):
+    """The answer is the library's own, and its key, text and tables say that it is a dummy."""
+    with client(running) as service:
+        told = service.dummy(COUNT)
+        assert told.key == ABOUT
+        assert ABOUT in told.to_pandas().attrs["about"]
+        assert ABOUT in str(told)
+        assert service.answers() == []

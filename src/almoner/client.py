@@ -7,6 +7,7 @@ way is asked again.
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -71,6 +72,12 @@ class Client(AbstractContextManager["Client"]):
         """
         sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
         return _answer(self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent))
+
+    def dummy(self, asked: Asked) -> Answer:
+        """Answer about made-up data of the public shape; costs nothing, and its key and ``about`` say DUMMY."""
+        told = self._send("POST", "/v1/dummy", json=_values(asked))["answer"]
+        answer = _answer(told)
+        return replace(answer, about=told["about"])
 
     def batch(self, asked: Mapping[str, Asked], *, fresh: bool = False) -> dict[str, Answer | ServiceRefused]:
         """Ask questions by their keys together, 64 at a time; a refusal stands in the place of an answer."""

@@ -24,7 +24,8 @@ from almoner.ledger import Ledger, Transaction, on_a_server
 from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, write_csv
 from almoner.queries.plans import described
 from almoner.service import _bodies, policies
-from almoner.service._bodies import Refused, answer_of, asked, problem_of, quote_of
+from almoner.service._bodies import FIXED_TEXTS, Refused, answer_of, asked, problem_of, quote_of
+from almoner.service._dummy import Dummy
 from almoner.service._padded_worker import PaddedWorker
 from almoner.service._trail import Trail
 from almoner.service.policies import AnalystTerms, Policy
@@ -38,6 +39,7 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
+DUMMIES = 60  # questions that an analyst may try in a minute
 _NOTE_AFTER = 900.0  # seconds between two notes of the trail in the ledger's record
 _KEY_USED = "the key was used for another question or purpose: choose another key"
 _MOST_NAMES = 4096
@@ -78,7 +80,7 @@ class AnalystApi:
 
     def __init__(self, policy: Policy, session: Session, trail: Trail) -> None:
         self.policy, self.session, self.trail, self.clock = policy, session, trail, policies.Clock()
-        self.metrics, self.rates, self.logins, self.strangers = Metrics(), Rates(), Rates(), Rates()
+        self.metrics, self.rates, self.logins, self.strangers, self.dummies = Metrics(), *(Rates() for _ in range(4))
         self._worked: dict[tuple[str, date], float] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
@@ -86,6 +88,8 @@ class AnalystApi:
         self._noted, self._try_again = (trail.head, -inf), -inf
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
+        self.tries = PaddedWorker(policy.file.service.step)
+        self._dummy: tuple[object, Dummy] | None = None
 
     def look(self) -> None:
         """Look at the ledger, which is opened again if its server is back; note the trail. The worker does it."""
@@ -205,6 +209,8 @@ class AnalystApi:
     def close(self) -> None:
         """Finish the question that is being answered, note the trail, and close the data and the ledger."""
         self.worker.stop()
+        self.tries.stop()
+        self._forget_dummy()
         ledger = self.session.ledger
         with suppress(LedgerError):
             self.note()
@@ -321,6 +327,34 @@ class AnalystApi:
             except Exception as error:
                 told[key] = problem_of(error)
         return told
+
+    def allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
+        """A question that may be tried, and its quote; refused as it would be if it were asked, or if too many were."""
+        if wait := self.dummies.wait(terms.name, DUMMIES):
+            raise Refused(429, "rate", f"{DUMMIES} questions a minute may be tried", retry=wait)
+        return self._allowed(terms, values)
+
+    def dummy(self, question: Question, quoted: Quote) -> Reply:
+        """The answer about made-up data, with the price that the question would have. In the thread of tries."""
+        public = self.session.columns | self.session.public_columns
+        of = self.policy.file.tables, public
+        try:
+            if self._dummy is None or self._dummy[0] != of:
+                self._forget_dummy()
+                self._dummy = of, Dummy(self.policy, public)
+            answer = self._dummy[1].ask(question)
+        except (ArgumentError, BudgetExceeded) as error:
+            raise problem_of(error) from None
+        except Exception as error:
+            self._forget_dummy()
+            self.metrics.count("failures", kind=type(error).__name__)
+            raise Refused(503, "dummy", FIXED_TEXTS["dummy"], retry=60) from None
+        return Reply(answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget), False, answer)
+
+    def _forget_dummy(self) -> None:
+        if self._dummy is not None:
+            self._dummy[1].close()
+        self._dummy = None
 
     # what the worker calls: it is the only one that touches the ledger
 

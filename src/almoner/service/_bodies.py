@@ -6,7 +6,7 @@ The types here make the OpenAPI document.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from typing_extensions import TypedDict
 
@@ -91,6 +91,14 @@ class ColumnBody(ColumnPart):
     kind: str
 
 
+class DummyBody(TypedDict):
+    """An answer about made-up data, and what the question would cost."""
+
+    dummy: Literal[True]
+    quote: QuoteBody
+    answer: AnswerBody
+
+
 class DataSetBody(TypedDict):
     """A table of people."""
 
@@ -161,10 +169,11 @@ class ProblemBody(TypedDict):
     retry_after: Annotated[int | None, Field(description="Seconds after which to ask again, with the same key.")]
 
 
-BODIES: dict[str, Any] = {
-    body.__name__.removesuffix("Body"): body
-    for body in (QuoteBody, AnswerBody, AnswersBody, BatchAnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
-}  # types of answers, by their names in the document
+_ANSWERED = (
+    QuoteBody, AnswerBody, AnswersBody, BatchAnswersBody, DataSetsBody, DummyBody, MeBody, HealthBody, ProblemBody
+)  # fmt: skip
+BODIES: dict[str, Any] = {body.__name__.removesuffix("Body"): body for body in _ANSWERED}
+"""Types of answers, by their names in the document."""
 
 FIXED_TEXTS = {
     "data": "the data cannot be read; the data holder has been told",
@@ -176,6 +185,7 @@ FIXED_TEXTS = {
     "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
     "busy": "too many questions of yours are waiting; ask again later, with the same key",
     "stopping": "the service is being stopped; ask again later, with the same key",
+    "dummy": "the question cannot be tried on made-up data; ask for a quote",
     "internal": "the request failed; ask again with the same key, or tell the data holder",
 }  # fixed texts: what went wrong while the data were looked at is told in no other words
 

@@ -434,23 +434,27 @@ def _hundredth(session: Session) -> dict[str, float]:
     return {symbol: to_float(session.ledger.budget_units // 100, down=True)}
 
 
+def offers(policy: Policy) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Places of the policy's keys and bounds, each with the fields of a question that uses them."""
+    for name, table in policy.file.tables.items():
+        for column, told in table.columns.items():
+            place = f"tables.{name}.columns.{column}"
+            if told.keys:
+                yield place, {"ask": "people", "by": {column: list(told.keys)}, "table": name}
+            if told.low is not None:
+                yield place, {"ask": "mean", "column": column, "low": told.low, "high": told.high, "table": name}
+
+
 def check_against_data(policy: Policy, session: Session) -> None:
     """Refuse keys, bounds and a usual question that do not fit, by ArgumentError with the place; asks nothing."""
     analyst, price = session.analyst("nobody"), _hundredth(session)
-    for name, table in policy.file.tables.items():
-        for column, told in table.columns.items():
-            fitting: list[dict[str, Any]] = []
-            if told.keys:
-                fitting += [{"ask": "people", "by": {column: list(told.keys)}}]
-            if told.low is not None:
-                fitting += [{"ask": "mean", "column": column, "low": told.low, "high": told.high}]
-            for fields in fitting:
-                try:
-                    with unquoted():
-                        asked = question({**fields, "table": name, **price})
-                    analyst.quote(asked)
-                except ArgumentError as error:
-                    raise ArgumentError(f"tables.{name}.columns.{column}: {error}") from None
+    for place, fields in offers(policy):
+        try:
+            with unquoted():
+                asked = question({**fields, **price})
+            analyst.quote(asked)
+        except ArgumentError as error:
+            raise ArgumentError(f"{place}: {error}") from None
     try:
         analyst.quote(usual_question(policy, session))
     except ArgumentError as error:
@@ -474,20 +478,25 @@ def explain(policy: Policy) -> list[str]:
     """Sentences that say what a policy allows, for the data holder. Opens the data, and no ledger that is not there."""
     there = Ledger.exists(policy.plan.ledger)
     with policy.plan.look() as session:
-        check_against_data(policy, session)
-        return [
-            *_ledger(policy, session.ledger, there=there),
-            *(_data_set(name, each, session.columns[name]) for name, each in policy.file.tables.items()),
-            *(f"{MARK}: {each.words()}." for each in session.misfits if each.unfit),  # no answer is ever about them
-            *map(_analyst, policy.analysts.values()),
-            *_usual(policy, session),
-            *_rest(policy),
-        ]
+        return explained(policy, session, there=there)
+
+
+def explained(policy: Policy, session: Session, *, there: bool) -> list[str]:
+    """Sentences that say what a policy allows over a session; ``there``: its ledger is."""
+    check_against_data(policy, session)
+    return [
+        *_ledger(policy, session.ledger, there=there),
+        *(_data_set(name, each, session.columns[name]) for name, each in policy.file.tables.items()),
+        *(f"{MARK}: {each.words()}." for each in session.misfits if each.unfit),  # no answer is ever about them
+        *map(_analyst, policy.analysts.values()),
+        *_usual(policy, session),
+        *_rest(policy),
+    ]
 
 
 def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
     """Say the budget, whether the ledger is there, and what would notice an older one in its place."""
-    delta, witness = ledger.stated_delta, ledger.witness if there else policy.plan.witness
+    delta, witness = ledger.stated_delta, ledger.witness or policy.plan.witness
     yield (
         f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
         f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"

@@ -8,6 +8,7 @@ import pytest
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries.plans import ASKS
+from almoner.service._dummy import ABOUT
 from almoner.service._http.pages import KINDS, _spans
 from browser import browser, chromium
 from page_reader import Reader
@@ -67,6 +68,26 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert "monday: Number of rows by country where hours > 2" in home.text
     assert sent(ann, by="country", key="monday", where="hours > 2").status_code == 303
     assert len(running.api.session.ledger.entries("answered")) == 1
+
+
+def test_a_question_is_tried_on_made_up_data(running, ann):
+    """Its page and its file say that they are dummies; the form is there again, filled in; nothing was asked."""
+    tried = sent(ann, do="try", by="country", where="hours > 2", key="monday")
+    page = Reader(tried.text)
+    assert tried.status_code == 200
+    assert "DUMMY: Number of rows by country where hours > 2" in page.text
+    assert page.text.count(ABOUT) >= 2
+    file = ann.post("/ask", data={**page.forms["/ask"], "do": "try as CSV"})
+    assert file.headers["content-type"].startswith("text/csv")
+    assert file.text.count(f"\n{ABOUT},") == 2
+    (again,) = [named["href"] for named in page.all("a") if "/ask?" in named["href"]]
+    form = Reader(ann.get(again.removeprefix(".")).text).forms["/ask"]
+    assert (form["where"], form["by"], form["price"]) == ("hours > 2", "country", "1")
+    assert running.api.session.ledger.entries("answered") == []
+    assert ann.get("/answer?key=monday").status_code == 404
+    refused = sent(ann, do="try", where=HOSTILE)
+    assert refused.status_code == 422
+    assert HOSTILE not in refused.text
 
 
 HOURS = {"column": "hours"}
@@ -321,6 +342,7 @@ def pages(running, ann, holder):
     yield ann.get("/ask?ask=quantiles&table=visits")
     yield ann.get("/ask?again=mean")
     yield ann.get("/answer?key=none")
+    yield sent(ann, do="try", by="country")
     yield Door(running.service.holder).get("/login")
     yield holder.get("/")
 

@@ -25,7 +25,7 @@ from almoner._tokens import hash_of, holder_of
 from almoner.errors import DataError
 from almoner.queries import Answer
 from almoner.queries.plans import question_schema
-from almoner.service._analyst_api import AnalystApi
+from almoner.service._analyst_api import AnalystApi, Reply
 from almoner.service._bodies import Refused, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import (
@@ -39,7 +39,7 @@ from almoner.service._http.application import (
     redirect,
 )
 from almoner.service._http.login import Visit, Visits
-from almoner.service._http.routes import ask_one, count_request, table
+from almoner.service._http.routes import ask_one, count_request, dummy_table, table, try_one
 from almoner.service.policies import AnalystTerms, Policy, in_force, login_hash
 
 if TYPE_CHECKING:
@@ -234,14 +234,8 @@ class AnalystPages(_Pages):
         given = await asyncio.to_thread(self._api.stored, who, key)
         if given is None:
             raise Refused(404, "answer", "you have no answer under this key")
-        answer, cells = given.answer, given.answer.columns()
-        named = [name for name in cells if name not in ("value", "low", "high", "truth_low", "truth_high")]
-        spans, ticks = _spans(answer, _MOST_ROWS)
-        rows = [{**span, "cells": [str(cells[name][place]) for name in named]} for place, span in enumerate(spans)]
-        about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
-        shown = {"key": _own(key), "told": given.body, "answer": answer, "about": about, "ticks": ticks, "kinds": KINDS}
-        shown |= {name: urlencode({of: key}, errors="replace") for name, of in (("address", "key"), ("again", "again"))}
-        return page_response(_html.render("answer.html", **shown, named=named, rows=rows, count=len(cells["value"])))
+        query = {name: urlencode({of: key}, errors="replace") for name, of in (("address", "key"), ("again", "again"))}
+        return page_response(_answer_page(given, key=_own(key), sent=None, **query))
 
     async def _download(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
         key = fields.get("key", "")
@@ -257,6 +251,12 @@ class AnalystPages(_Pages):
                 key = fields.get("key", "").strip() or f"{made} {digest[:8]}"
                 await ask_one(self._api, who, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
+            if fields.get("do") in ("try", "try as CSV"):
+                _, told = await try_one(self._api, who, values)
+                sent = {name: value for name, value in fields.items() if name not in ("do", "made")}
+                again = urlencode({name: value for name, value in sent.items() if name != "form" and value})
+                page = partial(_answer_page, told, key="", sent=sent, address="", again=again)
+                return dummy_table(told) if fields["do"] != "try" else page_response(await asyncio.to_thread(page))
             quoted = await asyncio.to_thread(self._api.quote, who, values)
             status, said = 200, (f"Quote: {quoted['words']}.", "status")
         except Exception as error:
@@ -346,6 +346,17 @@ def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list
     step = next(each * unit for each in (1, 2, 5, 10) if 2 * width <= 6 * each * unit)
     ticks = [step * tick for tick in range(ceil(least / step), floor(2 * half / step) + 1)]
     return spans, [(place(tick), f"{tick:,.6g}") for tick in ticks]
+
+
+def _answer_page(given: Reply, **shown: object) -> str:
+    """The page of an answer; of one about made-up data ``sent`` is the form that asked for it."""
+    answer, cells = given.answer, given.answer.columns()
+    named = [name for name in cells if name not in ("value", "low", "high", "truth_low", "truth_high")]
+    spans, ticks = _spans(answer, _MOST_ROWS)
+    rows = [{**span, "cells": [str(cells[name][place]) for name in named]} for place, span in enumerate(spans)]
+    about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
+    shown |= {"told": given.body, "answer": answer, "about": about, "ticks": ticks, "kinds": KINDS}
+    return _html.render("answer.html", **shown, named=named, rows=rows, count=len(cells["value"]))
 
 
 def _own(key: str) -> str:

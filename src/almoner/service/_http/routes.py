@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import StringIO
 from typing import Any
 
 from almoner._tokens import holder_of
 from almoner.errors import AlmonerError, UnknownPerson
+from almoner.queries import Quote, write_csv
 from almoner.service._analyst_api import AnalystApi, Reply
-from almoner.service._bodies import Refused, parsed, problem_of, refusing
+from almoner.service._bodies import Refused, parsed, problem_of, quote_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
 from almoner.service._http.login import bearer
@@ -85,6 +87,16 @@ class AnalystRoutes:
         answers = {key: each.body for key, each in told.items() if isinstance(each, Reply)}
         refused = {key: each.body for key, each in told.items() if isinstance(each, Refused)}
         return json_response({"answers": answers, "refused": refused})
+
+    async def dummy(self, request: Request) -> Response:
+        terms = self._terms(request)
+        quoted, told = await try_one(self._api, terms, parsed(await body_of(request)))
+        return json_response({"dummy": True, "quote": quote_of(quoted), "answer": told.body})
+
+    async def dummy_csv(self, request: Request) -> Response:
+        terms = self._terms(request)
+        _, told = await try_one(self._api, terms, parsed(await body_of(request)))
+        return dummy_table(told)
 
     async def answers(self, request: Request) -> Response:
         terms = self._terms(request, "skip", "most")
@@ -164,6 +176,26 @@ async def ask_one(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *
         raise told
     note(key=key, answer=told.state)
     return told
+
+
+async def try_one(api: AnalystApi, terms: AnalystTerms, values: Any) -> tuple[Quote, Reply]:
+    """The quote of a question, and its answer about made-up data: in no step of time, since nothing private is read."""
+    question, quoted = await asyncio.to_thread(refusing, partial(api.allowed, terms, values))
+    try:
+        done = api.tries.submit(terms.name, partial(api.dummy, question, quoted), padded=False)
+        told = await asyncio.shield(asyncio.wrap_future(done))
+    except Exception as error:
+        raise problem_of(error) from None
+    note(answer="dummy")
+    return quoted, told
+
+
+def dummy_table(told: Reply) -> Response:
+    """An answer about made-up data as a CSV file, which says so in each line."""
+    file = StringIO()
+    write_csv([told.answer], file)
+    saved = 'attachment; filename="dummy.csv"'
+    return Response(file.getvalue(), media_type="text/csv", headers={"content-disposition": saved})
 
 
 async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:

@@ -1,0 +1,192 @@
+"""Made-up data with the public shape of a policy's tables, in which analysts try questions, and holders a policy.
+
+They are drawn from declarations alone: names and kinds of columns, keys, bounds, periods and paths to the person. No
+file of data is opened.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import date, datetime
+from math import ceil, floor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from almoner._workspace import duckdb, quoted, text
+from almoner.errors import AlmonerError
+from almoner.queries import Answer, Lookup, Question, Session, Table
+from almoner.queries.plans import question
+from almoner.service.policies import AnalystTerms, ColumnPart, Policy, TablePart, explained, offers
+
+ABOUT = "DUMMY: made-up numbers that are about nobody"
+"""Stands in the place of the key of a dummy answer, and before what its intervals are about."""
+PEOPLE = 2_000
+_ROWS = 3  # of each person, in tables that may have several
+_YEAR = date(2026, 1, 1), date(2026, 12, 31)
+_KEYS: Mapping[type, str] = {bool: "bool", int: "whole", float: "number", date: "date", datetime: "time"}
+_DAY = "DATE '{first}' + CAST(floor({share} * (1 + (DATE '{last}' - DATE '{first}'))) AS INTEGER)"
+_DRAWN = {
+    "whole": ("BIGINT", "floor({low} + {share} * ({high} - {low}))"),
+    "number": ("DOUBLE", "{low}::DOUBLE + {share} * ({high}::DOUBLE - {low}::DOUBLE)"),
+    "text": ("VARCHAR", "chr(97 + CAST(floor({share} * 10) AS INTEGER))"),
+    "bool": ("BOOLEAN", "{share} < 0.5"),
+    "date": ("DATE", _DAY),
+    "time": ("TIMESTAMP", _DAY),
+}  # by kinds, the type of a column, and what it draws from a share in [0, 1)
+_LOOKED_UP: Mapping[str, Iterable[Any]] = {"text": "abcdefghij", "whole": range(101), "bool": (True, False)}
+
+Kinds = Mapping[str, Mapping[str, str]]
+
+
+class Dummy:
+    """A session over made-up data, with an empty ledger of the policy's terms, in which nothing stays charged.
+
+    Args:
+        policy: whose declarations they are drawn from.
+        kinds: the kinds of the columns of each table, public; None for what the declarations say of them.
+    """
+
+    def __init__(self, policy: Policy, kinds: Kinds | None = None) -> None:
+        self._folder = TemporaryDirectory(prefix="almoner-")
+        try:
+            self.session = Session.open(
+                **_opened(policy, declared_kinds(policy) if kinds is None else kinds),
+                budget=policy.plan.terms,
+                ledger=Path(self._folder.name) / "dummy.ledger",
+                create=True,
+                memory_limit=policy.plan.settings.memory_limit,
+                threads=1,
+            )
+        except BaseException:
+            self._folder.cleanup()
+            raise
+
+    def close(self) -> None:
+        self.session.close()
+        self._folder.cleanup()
+
+    def ask(self, asked: Question) -> Answer:
+        """The answer to a question about made-up rows, by fresh budgets: what it charges is undone."""
+        answers: list[Answer] = []
+
+        def work(_: object) -> None:
+            answers.append(self.session.analyst("dummy").ask(asked, key="dummy"))
+            raise _Undone
+
+        with suppress(_Undone):
+            self.session.ledger.transact(work)
+        (answer,) = answers
+        return replace(answer, key=ABOUT, about=f"{ABOUT}; {answer.about}")
+
+
+class _Undone(AlmonerError):
+    """Ends a transaction of which nothing is to stay."""
+
+
+def preview(policy: Policy) -> list[str]:
+    """Sentences that say what a policy would allow, with made-up data: no file of data, and no ledger, is opened."""
+    with closing(Dummy(policy)) as made:
+        told = explained(policy, made.session, there=True)
+        first = f"Preview of {len(policy.analysts)} analysts, over fresh budgets. Answers are {ABOUT}."
+        return [first, *told, *(line for each in policy.analysts.values() for line in _offered(policy, each, made))]
+
+
+def _offered(policy: Policy, terms: AnalystTerms, made: Dummy) -> Iterator[str]:
+    """Say what an analyst could ask of each table, each at about a hundredth of a budget, and a dummy answer."""
+    limits, ledger, view = terms.limits, made.session.ledger, made.session.analyst(terms.name)
+    share = max(limits.least, min(0.01, limits.share))
+    price = {"epsilon" if ledger.symbol == "epsilon" else "rho": share * ledger.budget}
+    people = [{"ask": "people", "table": name} for name in policy.file.tables]
+    for fields in (*people, *(fields for _, fields in offers(policy))):
+        asked = view.filled(question({**fields, **price}))
+        what = f"mean of {fields['column']}" if "column" in fields else "people"
+        line = f"{terms.name}, {what} by {', '.join(fields['by'])}" if "by" in fields else f"{terms.name}, {what}"
+        line += f", in {fields['table']}:"
+        if asked.groups * asked.coordinates + asked.reports > limits.cells:
+            yield f"{line} refused, since the answer has more than {limits.cells} numbers."
+            continue
+        quoted, first = view.quote(asked), next(iter(made.ask(asked).columns(1)["value"]))
+        often = floor(limits.share * ledger.budget_units) // asked.price
+        width = "" if quoted.half_width is None else f", within {quoted.half_width:.3g} (95 %)"
+        shown = "none" if first is None else f"{first:,.4g}"
+        yield f"{line} {often} times at {quoted.of_budget:.3g} of a budget{width}; the first dummy value is {shown}."
+
+
+def declared_kinds(policy: Policy) -> dict[str, dict[str, str]]:
+    """Kinds of columns by declarations: types, or else keys, or bounds; text where there are none of them."""
+    public = policy.plan.settings.public.items()
+    told = {name: {each: _kind(part, each) for each in part.columns} for name, part in policy.file.tables.items()}
+    return told | {name: dict.fromkeys([part.key], "text") | _read_as(part.types) for name, part in public}
+
+
+def _kind(table: TablePart, column: str) -> str:
+    told, types = table.columns[column], _read_as(table.types)
+    otherwise = _KEYS.get(type(told.keys[0]), "text") if told.keys else "number" if told.low is not None else "text"
+    return types.get(column, otherwise)
+
+
+def _read_as(types: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: "number" if kind.startswith("decimal") else kind for name, kind in (types or {}).items()}
+
+
+def _opened(policy: Policy, kinds: Kinds) -> dict[str, Any]:
+    """Arguments of ``Session.open`` about the tables; a row is found by its person, or by the row its path leads to."""
+    settings, connection = policy.plan.settings.model_copy(update={"spark": None}), duckdb().connect()
+    given, tables = settings.opened(policy.plan.folder, policy.plan.domains), dict[str, Table]()
+    ways = {name: re.split(r"\s*->\s*|\.", whose.strip()) for name, whose in given["person"].items()}
+    found_by = {name: {way[0]} for name, way in ways.items()}
+    for way in ways.values():
+        if len(way) > 1:
+            found_by[way[1]].add(way[2] if len(way) > 2 else way[0])
+    whole = any(kinds[name].get(each) == "whole" for name, columns in found_by.items() for each in columns)
+    for name, table in given["tables"].items():
+        person = f"i % {PEOPLE}" if whole else f"'dummy ' || i % {PEOPLE}"
+        own = {} if settings.periods is None else {settings.periods.column: "date"}
+        led_to = any(name == way[1] for way in ways.values() if len(way) > 1)
+        rows = PEOPLE if table.one_row or led_to else PEOPLE * _ROWS
+        domains, fixed = policy.file.tables[name].columns, dict.fromkeys(found_by[name], person)
+        _make(connection, name, f"range({rows}) r(i)", {**own, **kinds[name]}, domains, fixed, policy)
+        tables[name] = Table(connection, table=name, one_row=table.one_row, columns=table.columns)
+    for name, lookup in (given["public"] or {}).items():
+        on, kind = lookup.on or lookup.key, kinds[name].get(lookup.key, "text")
+        alike = (part.columns.get(on.rpartition(".")[2]) for part in policy.file.tables.values())
+        keys = next((told.keys for told in alike if told is not None and told.keys), _LOOKED_UP.get(kind, "ab"))
+        listed = ", ".join(f"({place}, {text(str(key))})" for place, key in enumerate(keys))
+        fixed = {lookup.key: f"CAST(k AS {_DRAWN[kind][0]})"}
+        _make(connection, name, f"(VALUES {listed}) v(i, k)", kinds[name], {}, fixed, policy)
+        given["public"][name] = Lookup(connection, lookup.key, table=name, on=on)
+    return {**given, "tables": tables}
+
+
+def _make(
+    connection: Any,
+    name: str,
+    rows: str,
+    kinds: Mapping[str, str],
+    domains: Mapping[str, ColumnPart],
+    fixed: Mapping[str, str],
+    policy: Policy,
+) -> None:
+    """Make a table over rows with a number i: columns as SQL where ``fixed``, and drawn, by their kinds, elsewhere."""
+    periods, keys, columns = policy.plan.periods, list[list[str]](), dict(fixed)
+    for each, kind in kinds.items():
+        if each not in fixed and kind in _DRAWN:
+            days = _YEAR if periods is None or periods.column != each else (periods.first, periods.last)
+            columns[each] = _drawn(domains.get(each, ColumnPart()), each, kind, days, keys)
+    listed = ", ".join(f"{sql} AS {quoted(each)}" for each, sql in columns.items())
+    connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT {listed} FROM {rows}", keys)
+
+
+def _drawn(told: ColumnPart, column: str, kind: str, days: tuple[Any, Any], keys: list[list[str]]) -> str:
+    """Entries of a column as SQL over row i: of its keys, which become a parameter, within its bounds, or of days."""
+    share = f"(hash(i, {text(column)}) % 1000003 / 1000003)"
+    if told.keys and not any(isinstance(key, list) for key in told.keys):
+        keys.append([str(key) for key in told.keys])
+        return f"CAST(list_extract(?, 1 + CAST(floor({share} * {len(told.keys)}) AS INTEGER)) AS {_DRAWN[kind][0]})"
+    low, high = (0.0, 100.0) if told.low is None or told.high is None else (told.low, told.high)
+    if kind == "whole":
+        low, high = max(ceil(low), -(2**53)), min(floor(high), 2**53) + 1
+    told_by = {"share": share, "low": repr(low), "high": repr(high), "first": days[0], "last": days[1]}
+    return f"CAST({_DRAWN[kind][1].format(**told_by)} AS {_DRAWN[kind][0]})"
