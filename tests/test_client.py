@@ -247,3 +247,13 @@ def test_a_question_is_tried_on_made_up_data(running):
         assert ABOUT in told.to_pandas().attrs["about"]
         assert ABOUT in str(told)
         assert service.answers() == []
+
+
+def test_an_answer_of_a_colleague(tmp_path):
+    """Analysts of the policy's sharing read each other's answers by name and key; others are refused."""
+    with service(service_folder(tmp_path), lambda text: f"{text}\n[sharing]\nanalysts = ['ann', 'bob']\n") as running:
+        with client(running) as ann, client(running, who="bob") as bob:
+            told = ann.ask(COUNT, key="monday")
+            assert bob.answer("monday", of="ann").values == told.values
+            with pytest.raises(ServiceRefused, match="no answer under this key"):
+                bob.answer("monday")

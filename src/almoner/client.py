@@ -102,9 +102,9 @@ class Client(AbstractContextManager["Client"]):
             listed += more
         return listed
 
-    def answer(self, key: str) -> Answer:
-        """The own answer under a key."""
-        return _answer(self._send("GET", "/v1/answer", params={"key": key}))
+    def answer(self, key: str, *, of: str | None = None) -> Answer:
+        """The answer under a key: an own one, or ``of`` another analyst who shares answers, by the policy."""
+        return _answer(self._send("GET", "/v1/answer", params={"key": key} | ({} if of is None else {"of": of})))
 
     def _send(self, method: str, path: str, **sent: Any) -> Any:
         """Send a request, and again while that may help: all of them may be repeated."""

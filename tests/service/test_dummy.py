@@ -1,7 +1,5 @@
 """Made-up data: drawn from declarations alone, marked as such, of every shape that a policy has; and previews."""
 
-import csv
-import io
 from contextlib import closing
 
 import pytest
@@ -141,7 +139,7 @@ def test_kinds_are_those_of_the_declarations():
         },
         None,
     )  # fmt: skip
-    kinds = {"a": "number", "b": "whole", "c": "bool", "d": "number", "e": "text"}
+    kinds = {"a": "decimal point", "b": "whole", "c": "bool", "d": "number", "e": "text"}
     assert declared_kinds(policy) == {"t": kinds}
 
 
@@ -164,15 +162,6 @@ def test_a_question_is_tried_without_the_data(running, tmp_path):
     assert running.ann.get("/v1/me").json()["left"] == left
     assert running.ann.get("/v1/answers").json()["total"] == 0
     assert MARKER not in "".join(running.ann.seen)
-
-
-def test_the_table_of_a_dummy_answer_says_so_in_each_line(running):
-    """The CSV file cannot be taken for that of an answer."""
-    response = running.ann.post("/v1/dummy.csv", json=COUNT)
-    assert response.headers["content-disposition"] == 'attachment; filename="dummy.csv"'
-    lines = list(csv.DictReader(io.StringIO(response.text)))
-    assert [line["country"] for line in lines] == ["FR", "ES"]
-    assert all(line["key"] == ABOUT and line["about"].startswith(ABOUT) for line in lines)
 
 
 @pytest.mark.parametrize(

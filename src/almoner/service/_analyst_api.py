@@ -41,6 +41,7 @@ _LOG = logging.getLogger("almoner.service")
 KEY_CHARACTERS = 120
 DUMMIES = 60  # questions that an analyst may try in a minute
 _NOTE_AFTER = 900.0  # seconds between two notes of the trail in the ledger's record
+NO_ANSWER = "you have no answer under this key"
 _KEY_USED = "the key was used for another question or purpose: choose another key"
 _MOST_NAMES = 4096
 _MOST_ANSWERS = 256
@@ -203,6 +204,8 @@ class AnalystApi:
         facts.catch_up()
         self.public_state, self._views, self._analysts, self.usual = facts, views, analysts, usual
         self.policy, self.session = policy, session
+        for place in policy.stale:
+            _LOG.warning("%s was changed on the console, and in the policy since: the policy holds", place)
         path = session.ledger.store.path
         self._file = None if path is None else (path, path.stat())
 
@@ -289,19 +292,27 @@ class AnalystApi:
         answer, public = found
         return Reply(answer_of(answer, key, public["time"][:10], self._share(public)), True, answer)
 
+    def owner(self, terms: AnalystTerms, of: str | None) -> AnalystTerms:
+        """Whose answers an analyst reads: own ones, or of another of ``sharing``; all else is refused alike."""
+        shares = self.policy.file.sharing.analysts
+        if of is None or of == terms.name:
+            return terms
+        if not {of, terms.name} <= set(shares):
+            raise Refused(404, "answer", NO_ANSWER)
+        return self.policy.analysts[of]
+
     def csv(self, terms: AnalystTerms, keys: Iterable[str] | None) -> str:
         """Answers under keys, or the newest of all, as one table: with 200,000 numbers at most, or one answer."""
-        told, numbers, file = list[Answer](), 0, StringIO()
+        told, numbers = list[Answer](), 0
         for key in keys or [each["key"] for each in self.answers(terms)]:
             reply = self.stored(terms, key)
             if reply is None:
-                raise Refused(404, "answer", "you have no answer under this key")
+                raise Refused(404, "answer", NO_ANSWER)
             numbers += len(reply.answer.released)
             if told and numbers > _MOST_NUMBERS:
                 break
             told.append(replace(reply.answer, key=key))
-        write_csv(told, file)
-        return file.getvalue()
+        return csv_of(told)
 
     def free(self, terms: AnalystTerms, questions: Mapping[str, Any]) -> dict[str, "Reply | Refused"]:
         """Answers that are there, by their keys, and refusals of questions that by their form may not be asked."""
@@ -446,6 +457,12 @@ class AnalystApi:
 
     def _share(self, public: Mapping[str, Any]) -> float:
         return int(public["price"]) / self.session.ledger.budget_units
+
+
+def csv_of(answers: list[Answer]) -> str:
+    file = StringIO()
+    write_csv(answers, file)
+    return file.getvalue()
 
 
 def _told(work: Callable[[], Result]) -> Result:

@@ -18,7 +18,7 @@ from almoner._workspace import duckdb, quoted, text
 from almoner.errors import AlmonerError
 from almoner.queries import Answer, Lookup, Question, Session, Table
 from almoner.queries.plans import question
-from almoner.service.policies import AnalystTerms, ColumnPart, Policy, TablePart, explained, offers
+from almoner.service.policies import AnalystTerms, ColumnPart, Policy, explained, offers
 
 ABOUT = "DUMMY: made-up numbers that are about nobody"
 """Stands in the place of the key of a dummy answer, and before what its intervals are about."""
@@ -29,7 +29,10 @@ _KEYS: Mapping[type, str] = {bool: "bool", int: "whole", float: "number", date: 
 _DAY = "DATE '{first}' + CAST(floor({share} * (1 + (DATE '{last}' - DATE '{first}'))) AS INTEGER)"
 _DRAWN = {
     "whole": ("BIGINT", "floor({low} + {share} * ({high} - {low}))"),
-    "number": ("DOUBLE", "{low}::DOUBLE + {share} * ({high}::DOUBLE - {low}::DOUBLE)"),
+    **dict.fromkeys(
+        ("number", "decimal comma", "decimal point"),
+        ("DOUBLE", "{low}::DOUBLE + {share} * ({high}::DOUBLE - {low}::DOUBLE)"),
+    ),
     "text": ("VARCHAR", "chr(97 + CAST(floor({share} * 10) AS INTEGER))"),
     "bool": ("BOOLEAN", "{share} < 0.5"),
     "date": ("DATE", _DAY),
@@ -38,6 +41,7 @@ _DRAWN = {
 _LOOKED_UP: Mapping[str, Iterable[Any]] = {"text": "abcdefghij", "whole": range(101), "bool": (True, False)}
 
 Kinds = Mapping[str, Mapping[str, str]]
+Columns = Mapping[str, ColumnPart]
 
 
 class Dummy:
@@ -116,25 +120,19 @@ def _offered(policy: Policy, terms: AnalystTerms, made: Dummy) -> Iterator[str]:
 
 def declared_kinds(policy: Policy) -> dict[str, dict[str, str]]:
     """Kinds of columns by declarations: types, or else keys, or bounds; text where there are none of them."""
-    public = policy.plan.settings.public.items()
-    told = {name: {each: _kind(part, each) for each in part.columns} for name, part in policy.file.tables.items()}
-    return told | {name: dict.fromkeys([part.key], "text") | _read_as(part.types) for name, part in public}
-
-
-def _kind(table: TablePart, column: str) -> str:
-    told, types = table.columns[column], _read_as(table.types)
-    otherwise = _KEYS.get(type(told.keys[0]), "text") if told.keys else "number" if told.low is not None else "text"
-    return types.get(column, otherwise)
-
-
-def _read_as(types: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: "number" if kind.startswith("decimal") else kind for name, kind in (types or {}).items()}
+    found = {name: {part.key: "text"} | (part.types or {}) for name, part in policy.plan.settings.public.items()}
+    for name, table in policy.file.tables.items():
+        found[name] = {}
+        for column, told in table.columns.items():
+            otherwise = _KEYS.get(type(told.keys[0]), "text") if told.keys else "text" if told.low is None else "number"
+            found[name][column] = (table.types or {}).get(column, otherwise)
+    return found
 
 
 def _opened(policy: Policy, kinds: Kinds) -> dict[str, Any]:
     """Arguments of ``Session.open`` about the tables; a row is found by its person, or by the row its path leads to."""
     settings, connection = policy.plan.settings.model_copy(update={"spark": None}), duckdb().connect()
-    given, tables = settings.opened(policy.plan.folder, policy.plan.domains), dict[str, Table]()
+    given, tables, periods = settings.opened(policy.plan.folder, policy.plan.domains), {}, policy.plan.periods
     ways = {name: re.split(r"\s*->\s*|\.", whose.strip()) for name, whose in given["person"].items()}
     found_by = {name: {way[0]} for name, way in ways.items()}
     for way in ways.values():
@@ -142,51 +140,42 @@ def _opened(policy: Policy, kinds: Kinds) -> dict[str, Any]:
             found_by[way[1]].add(way[2] if len(way) > 2 else way[0])
     whole = any(kinds[name].get(each) == "whole" for name, columns in found_by.items() for each in columns)
     for name, table in given["tables"].items():
-        person = f"i % {PEOPLE}" if whole else f"'dummy ' || i % {PEOPLE}"
-        own = {} if settings.periods is None else {settings.periods.column: "date"}
+        fixed = dict.fromkeys(found_by[name], f"i % {PEOPLE}" if whole else f"'dummy ' || i % {PEOPLE}")
+        if periods is not None:
+            fixed[periods.column] = _drawn(ColumnPart(), periods.column, "date", (periods.first, periods.last))
         led_to = any(name == way[1] for way in ways.values() if len(way) > 1)
         rows = PEOPLE if table.one_row or led_to else PEOPLE * _ROWS
-        domains, fixed = policy.file.tables[name].columns, dict.fromkeys(found_by[name], person)
-        _make(connection, name, f"range({rows}) r(i)", {**own, **kinds[name]}, domains, fixed, policy)
+        _make(connection, name, f"range({rows}) r(i)", policy.file.tables[name].columns, kinds[name], fixed)
         tables[name] = Table(connection, table=name, one_row=table.one_row, columns=table.columns)
     for name, lookup in (given["public"] or {}).items():
         on, kind = lookup.on or lookup.key, kinds[name].get(lookup.key, "text")
         alike = (part.columns.get(on.rpartition(".")[2]) for part in policy.file.tables.values())
         keys = next((told.keys for told in alike if told is not None and told.keys), _LOOKED_UP.get(kind, "ab"))
         listed = ", ".join(f"({place}, {text(str(key))})" for place, key in enumerate(keys))
-        fixed = {lookup.key: f"CAST(k AS {_DRAWN[kind][0]})"}
-        _make(connection, name, f"(VALUES {listed}) v(i, k)", kinds[name], {}, fixed, policy)
+        _make(connection, name, f"(VALUES {listed}) v(i, k)", {}, kinds[name], {lookup.key: f"k::{_DRAWN[kind][0]}"})
         given["public"][name] = Lookup(connection, lookup.key, table=name, on=on)
     return {**given, "tables": tables}
 
 
 def _make(
-    connection: Any,
-    name: str,
-    rows: str,
-    kinds: Mapping[str, str],
-    domains: Mapping[str, ColumnPart],
-    fixed: Mapping[str, str],
-    policy: Policy,
+    connection: Any, name: str, rows: str, told: Columns, kinds: Mapping[str, str], fixed: Mapping[str, str]
 ) -> None:
     """Make a table over rows with a number i: columns as SQL where ``fixed``, and drawn, by their kinds, elsewhere."""
-    periods, keys, columns = policy.plan.periods, list[list[str]](), dict(fixed)
-    for each, kind in kinds.items():
-        if each not in fixed and kind in _DRAWN:
-            days = _YEAR if periods is None or periods.column != each else (periods.first, periods.last)
-            columns[each] = _drawn(domains.get(each, ColumnPart()), each, kind, days, keys)
-    listed = ", ".join(f"{sql} AS {quoted(each)}" for each, sql in columns.items())
-    connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT {listed} FROM {rows}", keys)
+    drawn = {each: _drawn(told.get(each, ColumnPart()), each, kind) for each, kind in kinds.items() if kind in _DRAWN}
+    listed = ", ".join(f"{sql} AS {quoted(each)}" for each, sql in {**drawn, **fixed}.items())
+    connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT {listed} FROM {rows}")
 
 
-def _drawn(told: ColumnPart, column: str, kind: str, days: tuple[Any, Any], keys: list[list[str]]) -> str:
-    """Entries of a column as SQL over row i: of its keys, which become a parameter, within its bounds, or of days."""
-    share = f"(hash(i, {text(column)}) % 1000003 / 1000003)"
-    if told.keys and not any(isinstance(key, list) for key in told.keys):
-        keys.append([str(key) for key in told.keys])
-        return f"CAST(list_extract(?, 1 + CAST(floor({share} * {len(told.keys)}) AS INTEGER)) AS {_DRAWN[kind][0]})"
+def _drawn(told: ColumnPart, column: str, kind: str, days: tuple[Any, Any] = _YEAR) -> str:
+    """Entries of a column as SQL over row i: of its keys, within its bounds, or of days."""
+    share, (sql_type, drawn) = f"(hash(i, {text(column)}) % 1000003 / 1000003)", _DRAWN[kind]
     low, high = (0.0, 100.0) if told.low is None or told.high is None else (told.low, told.high)
-    if kind == "whole":
+    if told.keys and not any(isinstance(key, list) for key in told.keys):
+        listed = ", ".join(text(str(key)) for key in told.keys)
+        drawn = f"list_extract([{listed}], 1 + CAST(floor({share} * {len(told.keys)}) AS INTEGER))"
+    elif kind == "whole":
         low, high = max(ceil(low), -(2**53)), min(floor(high), 2**53) + 1
-    told_by = {"share": share, "low": repr(low), "high": repr(high), "first": days[0], "last": days[1]}
-    return f"CAST({_DRAWN[kind][1].format(**told_by)} AS {_DRAWN[kind][0]})"
+        drawn = drawn.format(share=share, low=low, high=high)
+    else:
+        drawn = drawn.format(share=share, low=repr(low), high=repr(high), first=days[0], last=days[1])
+    return f"CAST({drawn} AS {sql_type})"

@@ -8,6 +8,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from ipaddress import ip_network
@@ -18,9 +19,22 @@ from urllib.parse import urlsplit
 
 from almoner._check import unquoted
 from almoner._private import MARK
-from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
+from almoner._reading import (
+    AfterValidator,
+    End,
+    Field,
+    Model,
+    Number,
+    Rule,
+    Text,
+    broken,
+    json_values,
+    model_validator,
+    read,
+    toml,
+)
 from almoner._units import shown, to_float
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, DataError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
 from almoner.queries import Question, Session
 from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, question, question_schema
@@ -56,6 +70,7 @@ Network = Annotated[str, AfterValidator(lambda each: str(ip_network(each))), _NE
 Line = Annotated[str, Text(200)]
 Place = Annotated[str, Text(4_000)]
 Words = Annotated[str, Text(1000)]
+Changes = Mapping[str, Mapping[str, list[float]]]  # of analysts' limits, each [what the file says, the new one]
 
 
 def login_hash(login: str) -> str:
@@ -327,6 +342,12 @@ class Policy:
     plan: Plan = field(repr=False)
     file: PolicyFile = field(repr=False)
     analysts: Mapping[str, AnalystTerms]
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Those of the file, without what was changed since."""
+    changed: Changes = field(default_factory=dict)
+    """Limits that were changed on the console, and are in force: the file's, and the new one."""
+    stale: tuple[str, ...] = ()
+    """Places of others whose lines in the file were changed later, and hold."""
 
     @property
     def watch(self) -> Watch | None:
@@ -354,6 +375,27 @@ class Policy:
         except (OSError, UnicodeError) as error:
             raise ArgumentError(f"oidc.secret={part.secret!r} cannot be read: {type(error).__name__}") from None
 
+    @property
+    def limits_file(self) -> Path:
+        """The file of limits that were changed on the console, beside a ledger that is a file, or beside the policy."""
+        ledger = str(self.plan.ledger)
+        return self.plan.folder / ("limits" if on_a_server(ledger) else f"{ledger}.limits")
+
+    def with_limits(self, changes: Changes) -> "Policy":
+        """The policy of the file with changed limits, checked as it is; where the file has another since, it holds."""
+        values, base = deepcopy(dict(self.values)), Policy.of(self.values, self.plan.folder).analysts
+        kept, stale = dict[str, dict[str, list[float]]](), list[str]()
+        for name, fields in changes.items():
+            for each, (of, to) in fields.items():
+                if name in base and getattr(base[name].limits, each) == of:
+                    kept.setdefault(name, {})[each] = [of, to]
+                    values["analysts"][name][each] = to
+                else:
+                    stale.append(f"analysts.{name}.{each}")
+        made = Policy.of(values, self.plan.folder)
+        file = made.file.model_copy(update={"service": self.file.service})  # with what the command line says
+        return replace(made, file=file, values=self.values, changed=kept, stale=tuple(stale))
+
     @classmethod
     def read(cls, path: Path | str) -> "Policy":
         """The policy in a TOML file.
@@ -362,7 +404,14 @@ class Policy:
             DataError: the file cannot be read, or is no TOML.
             ArgumentError: something in it breaks a rule; the message has the key and the rule, and no value.
         """
-        return cls.of(toml(Path(path)), Path(path).parent)
+        given = cls.of(toml(Path(path)), Path(path).parent)
+        if not given.limits_file.exists():
+            return given
+        try:
+            return given.with_limits(json_values(given.limits_file.read_bytes()))
+        except (OSError, AttributeError, TypeError, ValueError) as error:
+            wanted = "put the file back as the service wrote it, or remove it: then the policy's limits hold"
+            raise DataError(f"{given.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
 
     @classmethod
     @unquoted()
@@ -388,7 +437,7 @@ class Policy:
             own = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
             access = {each: getattr(part, each) for each in AnalystAccess.model_fields}
             analysts[name] = AnalystTerms(name=name, limits=file.limits.model_copy(update=own), **access)
-        return cls(plan, file, analysts)
+        return cls(plan, file, analysts, values)
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
@@ -489,6 +538,7 @@ def explained(policy: Policy, session: Session, *, there: bool) -> list[str]:
         *(_data_set(name, each, session.columns[name]) for name, each in policy.file.tables.items()),
         *(f"{MARK}: {each.words()}." for each in session.misfits if each.unfit),  # no answer is ever about them
         *map(_analyst, policy.analysts.values()),
+        *_changed(policy),
         *_usual(policy, session),
         *_rest(policy),
     ]
@@ -534,6 +584,14 @@ def _analyst(terms: AnalystTerms) -> str:
         f"{limits.cells} numbers; {limits.seconds:g} seconds of answering a day, and "
         f"{limits.requests} requests a minute."
     )
+
+
+def _changed(policy: Policy) -> Iterator[str]:
+    for name, fields in policy.changed.items():
+        for each, (of, to) in fields.items():
+            yield f"analysts.{name}.{each} was changed on the console, from {of:g} to {to:g} ({policy.limits_file})."
+    for place in policy.stale:
+        yield f"{place} was changed on the console, and in the file since: the file holds."
 
 
 def _usual(policy: Policy, session: Session) -> Iterator[str]:

@@ -91,6 +91,7 @@ def _paths() -> dict[str, Any]:
         _parameter("query", "most", "Answers to list.", {**whole, "maximum": 1000, "default": 100}),
     ]
     stored, optional = ([_parameter("query", "key", "The key of the answer.", _KEY, required=n)] for n in (True, False))
+    stored.append(_parameter("query", "of", "An analyst who shares answers with you.", {"type": "string"}))
     body, batch = (
         {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{name}"}}}}
         for name in ("Question", "Batch")
@@ -103,7 +104,6 @@ def _paths() -> dict[str, Any]:
     listed = _operation("answers", "Yours, newest first", {"200": "Answers"}, common, parameters=page)
     told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
     table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
-    failed = f"{bodies} 403 503"
     tried = "Its answer about made-up data, which costs nothing and says nothing about anybody"
     return {
         **_open_to_all(),
@@ -116,8 +116,7 @@ def _paths() -> dict[str, Any]:
         },
         "/v1/answers.csv": {"get": table},
         "/v1/batch": {"post": several},
-        "/v1/dummy": {"post": _operation("dummy", tried, {"200": "Dummy"}, failed, requestBody=body)},
-        "/v1/dummy.csv": {"post": _operation("dummy_csv", tried, {"200": text}, failed, requestBody=body)},
+        "/v1/dummy": {"post": _operation("dummy", tried, {"200": "Dummy"}, f"{bodies} 403 503", requestBody=body)},
     }
 
 

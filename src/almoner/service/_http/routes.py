@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from io import StringIO
 from typing import Any
 
 from almoner._tokens import holder_of
 from almoner.errors import AlmonerError, UnknownPerson
-from almoner.queries import Quote, write_csv
-from almoner.service._analyst_api import AnalystApi, Reply
+from almoner.queries import Quote
+from almoner.service._analyst_api import NO_ANSWER, AnalystApi, Reply
 from almoner.service._bodies import Refused, parsed, problem_of, quote_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
@@ -93,11 +92,6 @@ class AnalystRoutes:
         quoted, told = await try_one(self._api, terms, parsed(await body_of(request)))
         return json_response({"dummy": True, "quote": quote_of(quoted), "answer": told.body})
 
-    async def dummy_csv(self, request: Request) -> Response:
-        terms = self._terms(request)
-        _, told = await try_one(self._api, terms, parsed(await body_of(request)))
-        return dummy_table(told)
-
     async def answers(self, request: Request) -> Response:
         terms = self._terms(request, "skip", "most")
         skip, most = _number(request, "skip", 0, 10**9), _number(request, "most", 100, 1000)
@@ -109,10 +103,10 @@ class AnalystRoutes:
         return await table(self._api, terms, request.query_params.getlist("key") or None)
 
     async def answer(self, request: Request) -> Response:
-        terms = self._terms(request, "key")
-        given = await asyncio.to_thread(self._api.stored, terms, request.query_params.get("key", ""))
+        owner = self._api.owner(self._terms(request, "key", "of"), request.query_params.get("of"))
+        given = await asyncio.to_thread(self._api.stored, owner, request.query_params.get("key", ""))
         if given is None:
-            raise Refused(404, "answer", "you have no answer under this key")
+            raise Refused(404, "answer", NO_ANSWER)
         return json_response(given.body)
 
     def _terms(self, request: Request, *parameters: str) -> AnalystTerms:
@@ -190,17 +184,13 @@ async def try_one(api: AnalystApi, terms: AnalystTerms, values: Any) -> tuple[Qu
     return quoted, told
 
 
-def dummy_table(told: Reply) -> Response:
-    """An answer about made-up data as a CSV file, which says so in each line."""
-    file = StringIO()
-    write_csv([told.answer], file)
-    saved = 'attachment; filename="dummy.csv"'
-    return Response(file.getvalue(), media_type="text/csv", headers={"content-disposition": saved})
-
-
 async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:
     """Own answers as a CSV file: those under keys, or the newest."""
-    told, saved = await asyncio.to_thread(api.csv, terms, keys), 'attachment; filename="answers.csv"'
+    return csv_response(await asyncio.to_thread(api.csv, terms, keys), "answers.csv")
+
+
+def csv_response(told: str, name: str) -> Response:
+    saved = f'attachment; filename="{name}"'
     return Response(told, media_type="text/csv", headers={"content-disposition": saved})
 
 
