@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.ledger import Ledger, Transaction, on_a_server
-from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, write_csv
+from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, Sql, write_csv
 from almoner.queries.plans import described
 from almoner.service import _bodies, policies
 from almoner.service._bodies import FIXED_TEXTS, Refused, answer_of, asked, problem_of, quote_of
@@ -425,6 +425,15 @@ class AnalystApi:
         body = answer_of(answer, key, day, price / self.session.ledger.budget_units)
         return Reply(body, found is not None, answer)
 
+    def arranged(self, terms: AnalystTerms, values: object, reply: Reply) -> Reply:
+        """The reply to a statement, with the rows that it says to show; to other questions as it is."""
+        statement = asked(values) if isinstance(values, dict) and values.get("ask") == "sql" else None
+        if not isinstance(statement, Sql):
+            return reply
+        shown = self._views[terms.name].shown(statement, reply.answer)
+        body: Any = {**reply.body, "rows": {"columns": shown.columns, "rows": shown.rows}}
+        return reply._replace(body=body)
+
     def count_seconds(self, terms: AnalystTerms, seconds: float) -> None:
         """Count seconds of answering, which are whole steps."""
         today = self.clock.now().date()
@@ -436,6 +445,8 @@ class AnalystApi:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
         read = asked(values)  # how many numbers an answer has may depend on what is left to the policy or data set
         question = _told(lambda: self._views[terms.name].filled(read))
+        if isinstance(read, Sql):
+            _told(lambda: self._views[terms.name].shown(read))  # refuses what cannot be shown
         cells = question.groups * question.coordinates
         cells = 2 * cells if question.open else cells + question.reports
         if cells > terms.limits.cells:

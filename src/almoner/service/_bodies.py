@@ -53,6 +53,13 @@ class ListedBody(TypedDict):
     share: Share
 
 
+class RowsBody(TypedDict):
+    """Rows of a SELECT's answer, by its HAVING, ORDER BY and LIMIT."""
+
+    columns: list[str]
+    rows: list[list[Cell]]
+
+
 class AnswerBody(ListedBody):
     """An answer."""
 
@@ -68,6 +75,7 @@ class AnswerBody(ListedBody):
     released: Annotated[list[int], Field(description="The noisy sums, in whole steps, that all else comes from.")]
     floor: int
     released_on: str | None
+    rows: Annotated[RowsBody | None, Field(description="Of a statement that is asked: as it says to show the answer.")]
 
 
 class AnswersBody(TypedDict):
@@ -275,7 +283,7 @@ def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
     """An answer as plain values, with its cost as a share of the budget; of times the day alone, not the moment."""
     own = {"key": key, "day": day, "question": described(answer.question), "share": share}
     released = None if answer.earlier is None else answer.earlier[:10]
-    return _filled(AnswerBody, answer, **own, released_on=released)
+    return _filled(AnswerBody, answer, **own, released_on=released, rows=None)
 
 
 def _filled(body: type[Result], told: object, **more: Any) -> Result:

@@ -223,7 +223,7 @@ class SharingPart(Model):
     """Analysts who share their answers."""
 
     analysts: Annotated[list[str], Rule("a list of analysts of this file")] = Field(default=[])
-    """what one of these was answered serves the others, for nothing"""
+    """what one of these was answered serves the others, for nothing, and each may read it by its link"""
 
 
 class WatchPart(Model):

@@ -157,9 +157,11 @@ async def ask(
         told |= dict.fromkeys(rest, refused)
         if refused.code in ("internal", "data", "away", "changed", "ledger"):
             api.metrics.count("failures", kind=type(error).__name__)
-    for each in told.values():
+    for key, each in told.items():
         if isinstance(each, Refused):
             api.metrics.count("refusals", code=each.code)
+        else:
+            told[key] = await asyncio.to_thread(api.arranged, terms, questions[key], each)
     return {key: told[key] for key in questions}
 
 
@@ -181,7 +183,7 @@ async def try_one(api: AnalystApi, terms: AnalystTerms, values: Any) -> tuple[Qu
     except Exception as error:
         raise problem_of(error) from None
     note(answer="dummy")
-    return quoted, told
+    return quoted, await asyncio.to_thread(api.arranged, terms, values, told)
 
 
 async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:
