@@ -139,7 +139,7 @@ def test_kinds_are_those_of_the_declarations():
         },
         None,
     )  # fmt: skip
-    kinds = {"a": "decimal point", "b": "whole", "c": "bool", "d": "number", "e": "text"}
+    kinds = {"a": "number", "b": "whole", "c": "bool", "d": "number", "e": "text"}
     assert declared_kinds(policy) == {"t": kinds}
 
 
@@ -201,3 +201,23 @@ def test_tries_go_on_while_a_question_is_answered_and_after_a_failure(running, m
     assert (failed.status_code, failed.json()["code"]) == (503, "dummy")
     monkeypatch.undo()
     assert running.ann.post("/v1/dummy", json=COUNT).status_code == 200
+
+
+def test_columns_that_questions_cannot_use_change_nothing(tmp_path):
+    """A listed column of an odd type leaves other questions alone; a lookup by a column of whole numbers finds rows."""
+    import duckdb
+
+    duckdb.execute(
+        f"COPY (SELECT i % 9 AS customer, i % 3 AS place, [i] AS odd, i AS hours FROM range(90) r(i)) "
+        f"TO '{tmp_path / 'visits.parquet'}'"
+    )
+    (tmp_path / "places.csv").write_text("place,name\n0,north\n1,south\n2,west\n", encoding="utf-8")
+    policy = POLICY.replace(f"{MARKER}-visits.csv", "visits.parquet").replace("day = {}", "odd = {}\nplace = {}")
+    policy = policy.replace('types = { hours = "number", day = "date" }', "").replace("country = {", "#")
+    public = '[public.places]\ndata = "places.csv"\ntypes = { place = "whole" }\nkey = "place"\n[limits]'
+    (tmp_path / "policy.toml").write_text(policy.replace("[limits]", public), encoding="utf-8")
+    with service(tmp_path) as running:
+        for asked in ({"ask": "mean", "column": "hours"}, {"ask": "people", "where": "places.name = 'north'"}):
+            asked = {**asked, "rho": 0.01}
+            quoted, tried = (running.ann.post(f"/v1/{path}", json=asked) for path in ("quote", "dummy"))
+            assert quoted.status_code == tried.status_code == 200, (quoted.text, tried.text)

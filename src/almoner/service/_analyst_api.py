@@ -339,15 +339,11 @@ class AnalystApi:
                 told[key] = problem_of(error)
         return told
 
-    def allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
-        """A question that may be tried, and its quote; refused as it would be if it were asked, or if too many were."""
+    def dummy(self, terms: AnalystTerms, values: object) -> tuple[_bodies.QuoteBody, Reply]:
+        """The quote of a question, and its answer about made-up data with that price. In the thread of tries."""
         if wait := self.dummies.wait(terms.name, DUMMIES):
             raise Refused(429, "rate", f"{DUMMIES} questions a minute may be tried", retry=wait)
-        return self._allowed(terms, values)
-
-    def dummy(self, question: Question, quoted: Quote) -> Reply:
-        """The answer about made-up data, with the price that the question would have. In the thread of tries."""
-        public = self.session.columns | self.session.public_columns
+        (question, quoted), public = self._allowed(terms, values), self.session.columns | self.session.public_columns
         of = self.policy.file.tables, public
         try:
             if self._dummy is None or self._dummy[0] != of:
@@ -360,7 +356,8 @@ class AnalystApi:
             self._forget_dummy()
             self.metrics.count("failures", kind=type(error).__name__)
             raise Refused(503, "dummy", FIXED_TEXTS["dummy"], retry=60) from None
-        return Reply(answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget), False, answer)
+        body = answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget)
+        return quote_of(quoted), self.arranged(terms, values, Reply(body, False, answer))
 
     def _forget_dummy(self) -> None:
         if self._dummy is not None:

@@ -29,10 +29,7 @@ _KEYS: Mapping[type, str] = {bool: "bool", int: "whole", float: "number", date: 
 _DAY = "DATE '{first}' + CAST(floor({share} * (1 + (DATE '{last}' - DATE '{first}'))) AS INTEGER)"
 _DRAWN = {
     "whole": ("BIGINT", "floor({low} + {share} * ({high} - {low}))"),
-    **dict.fromkeys(
-        ("number", "decimal comma", "decimal point"),
-        ("DOUBLE", "{low}::DOUBLE + {share} * ({high}::DOUBLE - {low}::DOUBLE)"),
-    ),
+    "number": ("DOUBLE", "{low}::DOUBLE + {share} * ({high}::DOUBLE - {low}::DOUBLE)"),
     "text": ("VARCHAR", "chr(97 + CAST(floor({share} * 10) AS INTEGER))"),
     "bool": ("BOOLEAN", "{share} < 0.5"),
     "date": ("DATE", _DAY),
@@ -41,7 +38,6 @@ _DRAWN = {
 _LOOKED_UP: Mapping[str, Iterable[Any]] = {"text": "abcdefghij", "whole": range(101), "bool": (True, False)}
 
 Kinds = Mapping[str, Mapping[str, str]]
-Columns = Mapping[str, ColumnPart]
 
 
 class Dummy:
@@ -55,14 +51,10 @@ class Dummy:
     def __init__(self, policy: Policy, kinds: Kinds | None = None) -> None:
         self._folder = TemporaryDirectory(prefix="almoner-")
         try:
-            self.session = Session.open(
-                **_opened(policy, declared_kinds(policy) if kinds is None else kinds),
-                budget=policy.plan.terms,
-                ledger=Path(self._folder.name) / "dummy.ledger",
-                create=True,
-                memory_limit=policy.plan.settings.memory_limit,
-                threads=1,
-            )
+            given = _opened(policy, declared_kinds(policy) if kinds is None else kinds)
+            given |= {"memory_limit": policy.plan.settings.memory_limit, "threads": 1, "create": True}
+            ledger = Path(self._folder.name) / "dummy.ledger"
+            self.session = Session.open(**given, budget=policy.plan.terms, ledger=ledger)
         except BaseException:
             self._folder.cleanup()
             raise
@@ -125,7 +117,8 @@ def declared_kinds(policy: Policy) -> dict[str, dict[str, str]]:
         found[name] = {}
         for column, told in table.columns.items():
             otherwise = _KEYS.get(type(told.keys[0]), "text") if told.keys else "text" if told.low is None else "number"
-            found[name][column] = (table.types or {}).get(column, otherwise)
+            kind = (table.types or {}).get(column, otherwise)
+            found[name][column] = "number" if kind.startswith("decimal") else kind
     return found
 
 
@@ -152,23 +145,29 @@ def _opened(policy: Policy, kinds: Kinds) -> dict[str, Any]:
         alike = (part.columns.get(on.rpartition(".")[2]) for part in policy.file.tables.values())
         keys = next((told.keys for told in alike if told is not None and told.keys), _LOOKED_UP.get(kind, "ab"))
         listed = ", ".join(f"({place}, {text(str(key))})" for place, key in enumerate(keys))
-        _make(connection, name, f"(VALUES {listed}) v(i, k)", {}, kinds[name], {lookup.key: f"k::{_DRAWN[kind][0]}"})
+        _make(
+            connection,
+            name,
+            f"(VALUES {listed}) v(i, k)",
+            {},
+            kinds[name],
+            {lookup.key: f"k::{_DRAWN.get(kind, _DRAWN['text'])[0]}"},
+        )
         given["public"][name] = Lookup(connection, lookup.key, table=name, on=on)
     return {**given, "tables": tables}
 
 
-def _make(
-    connection: Any, name: str, rows: str, told: Columns, kinds: Mapping[str, str], fixed: Mapping[str, str]
-) -> None:
+def _make(connection: Any, name: str, rows: str, told: Any, kinds: Mapping[str, str], fixed: dict[str, str]) -> None:
     """Make a table over rows with a number i: columns as SQL where ``fixed``, and drawn, by their kinds, elsewhere."""
-    drawn = {each: _drawn(told.get(each, ColumnPart()), each, kind) for each, kind in kinds.items() if kind in _DRAWN}
+    drawn = {each: _drawn(told.get(each, ColumnPart()), each, kind) for each, kind in kinds.items()}
     listed = ", ".join(f"{sql} AS {quoted(each)}" for each, sql in {**drawn, **fixed}.items())
     connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT {listed} FROM {rows}")
 
 
 def _drawn(told: ColumnPart, column: str, kind: str, days: tuple[Any, Any] = _YEAR) -> str:
     """Entries of a column as SQL over row i: of its keys, within its bounds, or of days."""
-    share, (sql_type, drawn) = f"(hash(i, {text(column)}) % 1000003 / 1000003)", _DRAWN[kind]
+    share = f"(hash(i, {text(column)}) % 1000003 / 1000003)"
+    sql_type, drawn = _DRAWN.get(kind, _DRAWN["text"])  # questions cannot use other kinds
     low, high = (0.0, 100.0) if told.low is None or told.high is None else (told.low, told.high)
     if told.keys and not any(isinstance(key, list) for key in told.keys):
         listed = ", ".join(text(str(key)) for key in told.keys)

@@ -9,7 +9,7 @@ from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries.plans import ASKS
 from almoner.service._dummy import ABOUT
-from almoner.service._http.pages import KINDS, _curve, _spans
+from almoner.service._http.pages import KINDS, _days, _spans
 from almoner.service.policies import Policy
 from browser import browser, chromium
 from page_reader import Reader
@@ -381,13 +381,25 @@ def test_the_console_finds_questions_and_lines(tmp_path):
 
 def test_the_console_draws_what_was_spent(running, holder):
     """A line of steps goes up with each day's prices, and its ends are said in words."""
-    days = [("2026-01-01", "", 0.1), ("2026-01-03", "", 0.1), ("2026-01-05", "", 0.2)]
-    assert _curve(days) == "1.00,39.00 1.00,20.00 50.00,20.00 50.00,20.00 99.00,20.00 99.00,1.00"
-    assert (_curve([]), Reader(holder.get("/").text).all("polyline")) == ("", [])
+    spent = [(1, "ann", 0.1), (3, "ann", 0.0), (5, "ann", 0.05), (5, "bob", 0.05)]
+    days = _days([{"day": f"2026-01-0{day}", "analyst": who, "share": share} for day, who, share in spent])
+    drawn = (
+        _html._environment().from_string('{% from "parts.html" import curve %}{{ curve(days, "x") }}').render(days=days)
+    )
+    (line,) = Reader(drawn).all("polyline")
+    assert line["points"].split() == [
+        "1.00,39.00",
+        "1.00,20.00",
+        "50.00,20.00",
+        "50.00,20.00",
+        "99.00,20.00",
+        "99.00,1.00",
+    ]
+    assert Reader(holder.get("/").text).all("polyline") == []
     running.ann.ask("one")
     page = Reader(holder.get("/").text)
     assert len(page.all("polyline")) == 1
-    assert "at most 0.35% of a budget." in page.text
+    assert ": 0.35% of a budget." in page.text
 
 
 def pages(running, ann, holder):

@@ -331,29 +331,16 @@ class Console(_Pages):
         told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
         values = {"visit": visit, "api": api, "told": told, "people": people, "spending": spending, "alarms": alarms}
         days, may = _days(spending["by_day"]), visit.name in api.hashes("policy").values()
-        values |= {"find": find, "found": found, "limits": told_of(Limits) if may else {}, "curve": _curve(days)}
-        return _html.render("console.html", **values, days=days[-_DAYS:], most=_DAYS, kinds=KINDS)
+        values |= {"find": find, "found": found, "limits": told_of(Limits) if may else {}}
+        return _html.render("console.html", **values, days=days, most=_DAYS, kinds=KINDS)
 
 
-def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
-    """Each day with questions, the shares of a budget that analysts spent on it, in words, and all so far."""
+def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float, int]]:
+    """Each day with questions, the shares of a budget that analysts spent on it, in words, all so far; its number."""
     days = [(day, list(rows)) for day, rows in groupby(spent, itemgetter("day"))]
     totals = accumulate(sum(row["share"] for row in rows) for _, rows in days)
     told = [(day, ", ".join(f"{row['analyst']} {row['share']:.2%}" for row in rows)) for day, rows in days]
-    return [(*each, total) for each, total in zip(told, totals, strict=True)]
-
-
-def _curve(days: list[tuple[str, str, float]]) -> str:
-    """What was spent by each day, as the points of a line of steps in a box of 100 by 40."""
-    if not days:
-        return ""
-    first, last = (date.fromisoformat(days[place][0]).toordinal() for place in (0, -1))
-    width, height, before, points = last - first or 1, days[-1][2] or 1.0, 0.0, list[str]()
-    for day, _, total in days:
-        place = 98 * (date.fromisoformat(day).toordinal() - first) / width + 1
-        points += [f"{place:.2f},{39 - 38 * share / height:.2f}" for share in (before, total)]
-        before = total
-    return " ".join(points)
+    return [(*each, total, date.fromisoformat(each[0]).toordinal()) for each, total in zip(told, totals, strict=True)]
 
 
 def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list[tuple[str, str]]]:

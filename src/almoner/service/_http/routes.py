@@ -7,9 +7,8 @@ from typing import Any
 
 from almoner._tokens import holder_of
 from almoner.errors import AlmonerError, UnknownPerson
-from almoner.queries import Quote
 from almoner.service._analyst_api import NO_ANSWER, AnalystApi, Reply
-from almoner.service._bodies import Refused, parsed, problem_of, quote_of, refusing
+from almoner.service._bodies import QuoteBody, Refused, parsed, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
 from almoner.service._http.login import bearer
@@ -90,7 +89,7 @@ class AnalystRoutes:
     async def dummy(self, request: Request) -> Response:
         terms = self._terms(request)
         quoted, told = await try_one(self._api, terms, parsed(await body_of(request)))
-        return json_response({"dummy": True, "quote": quote_of(quoted), "answer": told.body})
+        return json_response({"dummy": True, "quote": quoted, "answer": told.body})
 
     async def answers(self, request: Request) -> Response:
         terms = self._terms(request, "skip", "most")
@@ -174,16 +173,15 @@ async def ask_one(api: AnalystApi, terms: AnalystTerms, values: Any, key: str, *
     return told
 
 
-async def try_one(api: AnalystApi, terms: AnalystTerms, values: Any) -> tuple[Quote, Reply]:
+async def try_one(api: AnalystApi, terms: AnalystTerms, values: Any) -> tuple[QuoteBody, Reply]:
     """The quote of a question, and its answer about made-up data: in no step of time, since nothing private is read."""
-    question, quoted = await asyncio.to_thread(refusing, partial(api.allowed, terms, values))
     try:
-        done = api.tries.submit(terms.name, partial(api.dummy, question, quoted), padded=False)
+        done = api.tries.submit(terms.name, partial(api.dummy, terms, values), padded=False)
         told = await asyncio.shield(asyncio.wrap_future(done))
     except Exception as error:
         raise problem_of(error) from None
     note(answer="dummy")
-    return quoted, await asyncio.to_thread(api.arranged, terms, values, told)
+    return told
 
 
 async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) -> Response:
