@@ -70,6 +70,7 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
         apply_policy(policy, session)
         api = AnalystApi(policy, session, trail)
         undo.callback(api.worker.stop)
+        undo.callback(api.tries.stop)
         holder_api = HolderApi(api)
         analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
         holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]

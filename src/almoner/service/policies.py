@@ -5,6 +5,7 @@ them the tables of docs/service/policy.md are made, and ``almoner schema policy`
 """
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -19,20 +20,7 @@ from urllib.parse import urlsplit
 
 from almoner._check import unquoted
 from almoner._private import MARK
-from almoner._reading import (
-    AfterValidator,
-    End,
-    Field,
-    Model,
-    Number,
-    Rule,
-    Text,
-    broken,
-    json_values,
-    model_validator,
-    read,
-    toml,
-)
+from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import shown, to_float
 from almoner.errors import ArgumentError, DataError
 from almoner.ledger import Ledger, Terms, Watch, on_a_server
@@ -408,7 +396,7 @@ class Policy:
         if not given.limits_file.exists():
             return given
         try:
-            return given.with_limits(json_values(given.limits_file.read_bytes()))
+            return given.with_limits(json.loads(given.limits_file.read_bytes()))
         except (OSError, AttributeError, TypeError, ValueError) as error:
             wanted = "put the file back as the service wrote it, or remove it: then the policy's limits hold"
             raise DataError(f"{given.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
