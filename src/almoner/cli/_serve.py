@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 def serve(
     policy: Annotated[Path | None, Argument(help="A TOML file: data, budget, analysts, limits, prices.")] = None,
     check: Annotated[bool, Option("--check", help="Explain the policy in words, and serve nothing.")] = False,
-    preview: Annotated[
-        bool,
-        Option("--preview", help="Say what each analyst could ask, with made-up data; open no data; serve nothing."),
-    ] = False,
+    preview: Annotated[bool, Option("--preview", help="Say what each analyst could ask; open no data.")] = False,
     prepare: Annotated[
         bool, Option("--prepare", help="Make the ledger if there is none, and its witness; explain; serve nothing.")
     ] = False,

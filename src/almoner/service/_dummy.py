@@ -37,8 +37,6 @@ _DRAWN = {
 }  # by kinds, the type of a column, and what it draws from a share in [0, 1)
 _LOOKED_UP: Mapping[str, Iterable[Any]] = {"text": "abcdefghij", "whole": range(101), "bool": (True, False)}
 
-Kinds = Mapping[str, Mapping[str, str]]
-
 
 class Dummy:
     """A session over made-up data, with an empty ledger of the policy's terms, in which nothing stays charged.
@@ -48,7 +46,7 @@ class Dummy:
         kinds: the kinds of the columns of each table, public; None for what the declarations say of them.
     """
 
-    def __init__(self, policy: Policy, kinds: Kinds | None = None) -> None:
+    def __init__(self, policy: Policy, kinds: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self._folder = TemporaryDirectory(prefix="almoner-")
         try:
             given = _opened(policy, declared_kinds(policy) if kinds is None else kinds)
@@ -122,7 +120,7 @@ def declared_kinds(policy: Policy) -> dict[str, dict[str, str]]:
     return found
 
 
-def _opened(policy: Policy, kinds: Kinds) -> dict[str, Any]:
+def _opened(policy: Policy, kinds: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Arguments of ``Session.open`` about the tables; a row is found by its person, or by the row its path leads to."""
     settings, connection = policy.plan.settings.model_copy(update={"spark": None}), duckdb().connect()
     given, tables, periods = settings.opened(policy.plan.folder, policy.plan.domains), {}, policy.plan.periods

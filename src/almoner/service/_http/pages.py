@@ -234,12 +234,12 @@ class AnalystPages(_Pages):
         given = await asyncio.to_thread(self._api.stored, owner, key)
         if given is None:
             raise Refused(404, "answer", NO_ANSWER)
-        own, shares = owner is who, who.name in self._api.policy.file.sharing.analysts
-        link = urlencode({"of": owner.name, "key": key}, errors="replace") if shares else ""
-        address = urlencode({"key": key}, errors="replace") if own else link
-        again = urlencode({"again": key}, errors="replace") if own else ""
-        shown = {"key": _own(key), "sent": None, "owner": owner.name, "link_shared": link if own else ""}
-        return page_response(_answer_page(given, address=address, again=again, **shown))
+        shares = who.name in self._api.policy.file.sharing.analysts
+        shared = urlencode({"of": owner.name, "key": key}, errors="replace") if shares else ""
+        own, again = (urlencode({name: key}, errors="replace") for name in ("key", "again"))
+        links = (own, again, shared) if owner is who else (shared, "", "")
+        named = dict(zip(("address", "again", "shared"), links, strict=True))
+        return page_response(_answer_page(given, key=_own(key), sent=None, owner=owner.name, **named))
 
     async def _download(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
         key, owner = fields.get("key", ""), self._api.owner(who, fields.get("of"))
@@ -259,7 +259,7 @@ class AnalystPages(_Pages):
                 _, told = await try_one(self._api, who, values)
                 sent = {name: value for name, value in fields.items() if name not in ("do", "made")}
                 again = urlencode({name: value for name, value in sent.items() if name != "form" and value})
-                page = partial(_answer_page, told, key="", sent=sent, address="", again=again, owner="", link_shared="")
+                page = partial(_answer_page, told, key="", sent=sent, address="", again=again, owner="", shared="")
                 if fields["do"] == "try":
                     return page_response(await asyncio.to_thread(page))
                 return csv_response(csv_of([told.answer]), "dummy.csv")
@@ -311,9 +311,8 @@ class Console(_Pages):
 
     async def _limit(self, _: Visit, who: str, fields: Fields) -> Response:
         self._api.refuse_without("policy", who)
-        wanted = {
-            name: _value(text, {"number"}) for name in Limits.model_fields if (text := fields.get(name, "").strip())
-        }
+        sent = {name: fields.get(name, "").strip() for name in Limits.model_fields}
+        wanted = {name: _value(value, {"number"}) for name, value in sent.items() if value}
         try:
             await in_holder_thread(partial(self._api.limit, fields.get("analyst", ""), wanted, who))
         except AlmonerError as error:
