@@ -5,8 +5,8 @@ file of data is opened.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime
 from math import ceil, floor
@@ -17,8 +17,7 @@ from typing import Any
 from almoner._workspace import duckdb, quoted, text
 from almoner.errors import AlmonerError
 from almoner.queries import Answer, Lookup, Question, Session, Table
-from almoner.queries.plans import question
-from almoner.service.policies import AnalystTerms, ColumnPart, Policy, explained, offers
+from almoner.service.policies import ColumnPart, Policy
 
 ABOUT = "DUMMY: made-up numbers that are about nobody"
 """Stands in the place of the key of a dummy answer, and before what its intervals are about."""
@@ -77,35 +76,6 @@ class Dummy:
 
 class _Undone(AlmonerError):
     """Ends a transaction of which nothing is to stay."""
-
-
-def preview(policy: Policy) -> list[str]:
-    """Sentences that say what a policy would allow, with made-up data: no file of data, and no ledger, is opened."""
-    with closing(Dummy(policy)) as made:
-        told = explained(policy, made.session, there=True)
-        first = f"Preview of {len(policy.analysts)} analysts, over fresh budgets. Answers are {ABOUT}."
-        return [first, *told, *(line for each in policy.analysts.values() for line in _offered(policy, each, made))]
-
-
-def _offered(policy: Policy, terms: AnalystTerms, made: Dummy) -> Iterator[str]:
-    """Say what an analyst could ask of each table, each at about a hundredth of a budget, and a dummy answer."""
-    limits, ledger, view = terms.limits, made.session.ledger, made.session.analyst(terms.name)
-    share = max(limits.least, min(0.01, limits.share))
-    price = {"epsilon" if ledger.symbol == "epsilon" else "rho": share * ledger.budget}
-    people = [{"ask": "people", "table": name} for name in policy.file.tables]
-    for fields in (*people, *(fields for _, fields in offers(policy))):
-        asked = view.filled(question({**fields, **price}))
-        what = f"mean of {fields['column']}" if "column" in fields else "people"
-        line = f"{terms.name}, {what} by {', '.join(fields['by'])}" if "by" in fields else f"{terms.name}, {what}"
-        line += f", in {fields['table']}:"
-        if asked.groups * asked.coordinates + asked.reports > limits.cells:
-            yield f"{line} refused, since the answer has more than {limits.cells} numbers."
-            continue
-        quoted, first = view.quote(asked), next(iter(made.ask(asked).columns(1)["value"]))
-        often = floor(limits.share * ledger.budget_units) // asked.price
-        width = "" if quoted.half_width is None else f", within {quoted.half_width:.3g} (95 %)"
-        shown = "none" if first is None else f"{first:,.4g}"
-        yield f"{line} {often} times at {quoted.of_budget:.3g} of a budget{width}; the first dummy value is {shown}."
 
 
 def declared_kinds(policy: Policy) -> dict[str, dict[str, str]]:
