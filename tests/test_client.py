@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from almoner import queries
 from almoner.client import Client
 from almoner.errors import ArgumentError, ServiceRefused
+from almoner.service._dummy import ABOUT
 from service_processes import started
 from services import TOKENS, service, service_folder
 
@@ -236,3 +237,77 @@ def test_the_example_of_the_documentation_runs(running, tmp_path, monkeypatch, c
     said = capsys.readouterr().out
     assert "of the budget" in said
     assert (tmp_path / "monday.csv").read_text(encoding="utf-8").startswith("value,low,high")
+
+
+def test_a_question_is_tried_on_made_up_data(running):
+    """The answer is the library's own, and its key, text and tables say that it is a dummy."""
+    with client(running) as service:
+        told = service.dummy(COUNT)
+        assert told.key == ABOUT
+        assert ABOUT in told.to_pandas().attrs["about"]
+        assert ABOUT in str(told)
+        assert service.answers() == []
+
+
+def test_an_answer_of_a_colleague(tmp_path):
+    """Analysts of the policy's sharing read each other's answers by name and key; others are refused."""
+    sharing = "[sharing]\nanalysts = ['ann', 'bob']\n"
+    with (
+        service(service_folder(tmp_path), lambda text: f"{text}\n{sharing}") as running,
+        client(running) as ann,
+        client(running, who="bob") as bob,
+    ):
+        told = ann.ask(COUNT, key="monday")
+        assert bob.answer("monday", of="ann").values == told.values
+        with pytest.raises(ServiceRefused, match="no answer under this key"):
+            bob.answer("monday")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("text/html", "<html>Log in</html>"), ("application/json", "<html>"), ("text/plain", "")]
+)
+def test_a_page_of_a_proxy_is_no_answer(running, kind, text):
+    """A proxy that answers 200 with a page of its own raises the client's own error, once, without the token."""
+    page = httpx2.Response(200, headers={"content-type": kind}, text=text)
+    with client(running, page, page) as service:
+        with pytest.raises(ServiceRefused, match="no service of Almoner sent this, but perhaps a proxy's page") as told:
+            service.me()
+        assert (told.value.status, told.value.code, told.value.retry_after) == (200, "http", None)
+        assert TOKENS["ann"] not in str(told.value)
+        with pytest.raises(ServiceRefused):
+            service.answers()
+
+
+STATEMENT = "SELECT country, count(*) AS n FROM visits WHERE country IN ('FR', 'ES', 'DE') GROUP BY country"
+
+
+@pytest.mark.parametrize(
+    ("rest", "number"),
+    [("", 3), (" ORDER BY n DESC LIMIT 2", 2), (" HAVING n > 1000000", 0), (" ORDER BY country LIMIT 1 OFFSET 1", 1)],
+)
+def test_a_statement_is_shown_as_it_says(running, rest, number):
+    """HAVING, ORDER BY and LIMIT work over HTTP as in the library, on what was released; again they are free."""
+    own = running.api.session.analyst("ann", purpose="weekly")
+    with client(running) as service:
+        told = service.sql(STATEMENT + rest, key="sql", clip=5, sigma=60)
+        assert (len(told.rows), len(told.answer.groups)) == (number, 3)
+        library = own.sql(STATEMENT + rest, key="ann/sql", clip=5, sigma=60)
+        assert (told.columns, told.rows) == (library.columns, library.rows)
+        assert service.sql(STATEMENT + rest, key="sql", clip=5, sigma=60).rows == told.rows
+        other = service.sql(f"{STATEMENT} LIMIT 1", key="sql", clip=5, sigma=60)  # the same question, shown otherwise
+        assert len(other.rows) == 1
+        if not rest:
+            assert other.rows == told.rows[:1]
+        assert len(running.api.session.ledger.entries("answered")) == 1
+
+
+def test_a_statement_that_cannot_be_shown_is_refused_before_it_is_paid(running):
+    """HAVING that compares a text with a number is refused for a quote, a try and a question: nothing is charged."""
+    asked = {"ask": "sql", "sql": f"{STATEMENT} HAVING country > 3", "clip": 5, "sigma": 60}
+    told = [running.ann.post(f"/v1/{path}", json=asked) for path in ("quote", "dummy")]
+    told.append(running.ann.ask("sql", asked))
+    assert {(each.status_code, each.json()["detail"]) for each in told} == {(422, told[0].json()["detail"])}
+    assert running.api.session.ledger.entries("answered") == []
+    batch = {"a": {**asked, "sql": f"{STATEMENT} ORDER BY n LIMIT 1"}, "b": asked}
+    told = running.ann.post("/v1/batch", json={"questions": batch}).json()
+    assert (len(told["answers"]["a"]["rows"]["rows"]), list(told["refused"])) == (1, ["b"])

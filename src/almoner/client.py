@@ -7,12 +7,13 @@ way is asked again.
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, ServiceRefused
-from almoner.queries import Answer, Keys, Question, Quote
+from almoner.queries import Answer, Keys, Question, Quote, Rows, Sql
 from almoner.queries.plans import described, question
 
 with _extras.need("httpx2", extra="client"):
@@ -72,6 +73,19 @@ class Client(AbstractContextManager["Client"]):
         sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
         return _answer(self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent))
 
+    def sql(self, text: str, *, key: str, **options: Any) -> Rows:
+        """Ask a SELECT statement: its rows by HAVING, ORDER BY and LIMIT; ``options`` are the fields of ``Sql``."""
+        sent: dict[str, Any] = {"json": _values(Sql(text, **options)), "headers": {"idempotency-key": key}}
+        told = self._send("POST", "/v1/answers", **sent)
+        rows = [tuple(map(_numbers, row)) for row in told["rows"]["rows"]]
+        return Rows(_answer(told), tuple(told["rows"]["columns"]), rows)
+
+    def dummy(self, asked: Asked) -> Answer:
+        """Answer about made-up data of the public shape; costs nothing, and its key and ``about`` say DUMMY."""
+        told = self._send("POST", "/v1/dummy", json=_values(asked))["answer"]
+        answer = _answer(told)
+        return replace(answer, about=told["about"])
+
     def batch(self, asked: Mapping[str, Asked], *, fresh: bool = False) -> dict[str, Answer | ServiceRefused]:
         """Ask questions by their keys together, 64 at a time; a refusal stands in the place of an answer."""
         rest, told = {key: _values(each) for key, each in asked.items()}, dict[str, Answer | ServiceRefused]()
@@ -95,9 +109,9 @@ class Client(AbstractContextManager["Client"]):
             listed += more
         return listed
 
-    def answer(self, key: str) -> Answer:
-        """The own answer under a key."""
-        return _answer(self._send("GET", "/v1/answer", params={"key": key}))
+    def answer(self, key: str, *, of: str | None = None) -> Answer:
+        """The answer under a key: an own one, or ``of`` another analyst who shares answers, by the policy."""
+        return _answer(self._send("GET", "/v1/answer", params={"key": key} | ({} if of is None else {"of": of})))
 
     def _send(self, method: str, path: str, **sent: Any) -> Any:
         """Send a request, and again while that may help: all of them may be repeated."""
@@ -106,7 +120,8 @@ class Client(AbstractContextManager["Client"]):
             try:
                 response = self._http.request(method, path, **sent)
                 if response.is_success:
-                    return response.json()
+                    with suppress(ValueError):
+                        return response.json()
                 refused = _problem(response)
             except httpx2.TransportError as error:
                 said = f"{self.url} cannot be reached, or does not answer: {type(error).__name__}"
@@ -122,7 +137,7 @@ def _problem(response: httpx2.Response) -> ServiceRefused:
     with suppress(ValueError, KeyError, TypeError):
         return _refused(response.json())
     again = 1.0 if response.status_code in (502, 503, 504) else None
-    said = "no service of Almoner sent this"
+    said = "no service of Almoner sent this, but perhaps a proxy's page: open the address in a browser"
     return ServiceRefused(said, status=response.status_code, code="http", retry_after=again)
 
 

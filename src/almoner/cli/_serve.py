@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def serve(
     policy: Annotated[Path | None, Argument(help="A TOML file: data, budget, analysts, limits, prices.")] = None,
     check: Annotated[bool, Option("--check", help="Explain the policy in words, and serve nothing.")] = False,
+    preview: Annotated[bool, Option("--preview", help="Say what each analyst could ask; open no data.")] = False,
     prepare: Annotated[
         bool, Option("--prepare", help="Make the ledger if there is none, and its witness; explain; serve nothing.")
     ] = False,
@@ -45,6 +46,7 @@ def serve(
         return
     given = _read(policy, host, port, holder_port)
     from almoner.service import explain
+    from almoner.service import preview as shown
     from almoner.service import serve as served
 
     if prepare:
@@ -52,8 +54,8 @@ def serve(
 
         made = "made" if prepared(given, owner=owner) else "is there already: nothing was made anew"
         console().print(f"ledger: {made}", highlight=False)
-    if check or prepare:
-        for line in explain(given):
+    if check or prepare or preview:
+        for line in shown(given) if preview else explain(given):
             console().print(line, soft_wrap=True, highlight=False)
         if prepare:
             console().print(f"next: almoner serve {policy}", soft_wrap=True, highlight=False)

@@ -5,8 +5,8 @@ Analysts reach it over HTTP with a token. They see public facts and their own an
 """
 
 from almoner._tokens import hash_of, new_token
+from almoner.service._explained import explain, preview
 from almoner.service._server import OpenService, opened, prepare, serve
 from almoner.service._trail import check_trail
-from almoner.service.policies import explain
 
-__all__ = ["OpenService", "check_trail", "explain", "hash_of", "new_token", "opened", "prepare", "serve"]
+__all__ = ["OpenService", "check_trail", "explain", "hash_of", "new_token", "opened", "prepare", "preview", "serve"]

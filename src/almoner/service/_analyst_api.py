@@ -21,10 +21,11 @@ from typing import Any, NamedTuple, TypeVar
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
 from almoner.ledger import Ledger, Transaction, on_a_server
-from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, write_csv
+from almoner.queries import Analyst, Answer, Question, Quote, Session, SoFar, Sql, write_csv
 from almoner.queries.plans import described
 from almoner.service import _bodies, policies
-from almoner.service._bodies import Refused, answer_of, asked, problem_of, quote_of
+from almoner.service._bodies import FIXED_TEXTS, Refused, answer_of, asked, problem_of, quote_of
+from almoner.service._dummy import Dummy
 from almoner.service._padded_worker import PaddedWorker
 from almoner.service._trail import Trail
 from almoner.service.policies import AnalystTerms, Policy
@@ -38,7 +39,9 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("almoner.service")
 
 KEY_CHARACTERS = 120
+DUMMIES = 60  # questions that an analyst may try in a minute
 _NOTE_AFTER = 900.0  # seconds between two notes of the trail in the ledger's record
+NO_ANSWER = "you have no answer under this key"
 _KEY_USED = "the key was used for another question or purpose: choose another key"
 _MOST_NAMES = 4096
 _MOST_ANSWERS = 256
@@ -78,7 +81,7 @@ class AnalystApi:
 
     def __init__(self, policy: Policy, session: Session, trail: Trail) -> None:
         self.policy, self.session, self.trail, self.clock = policy, session, trail, policies.Clock()
-        self.metrics, self.rates, self.logins, self.strangers = Metrics(), Rates(), Rates(), Rates()
+        self.metrics, self.rates, self.logins, self.strangers, self.dummies = Metrics(), *(Rates() for _ in range(4))
         self._worked: dict[tuple[str, date], float] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
@@ -86,6 +89,8 @@ class AnalystApi:
         self._noted, self._try_again = (trail.head, -inf), -inf
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
+        self.tries = PaddedWorker(policy.file.service.step)
+        self._dummy: tuple[object, Dummy] | None = None
 
     def look(self) -> None:
         """Look at the ledger, which is opened again if its server is back; note the trail. The worker does it."""
@@ -199,12 +204,16 @@ class AnalystApi:
         facts.catch_up()
         self.public_state, self._views, self._analysts, self.usual = facts, views, analysts, usual
         self.policy, self.session = policy, session
+        for place in policy.stale:
+            _LOG.warning("%s was changed on the console, and in the policy since: the policy holds", place)
         path = session.ledger.store.path
         self._file = None if path is None else (path, path.stat())
 
     def close(self) -> None:
         """Finish the question that is being answered, note the trail, and close the data and the ledger."""
         self.worker.stop()
+        self.tries.stop()
+        self._forget_dummy()
         ledger = self.session.ledger
         with suppress(LedgerError):
             self.note()
@@ -283,19 +292,27 @@ class AnalystApi:
         answer, public = found
         return Reply(answer_of(answer, key, public["time"][:10], self._share(public)), True, answer)
 
+    def owner(self, terms: AnalystTerms, of: str | None) -> AnalystTerms:
+        """Whose answers an analyst reads: own ones, or of another of ``sharing``; all else is refused alike."""
+        shares = self.policy.file.sharing.analysts
+        if of is None or of == terms.name:
+            return terms
+        if not {of, terms.name} <= set(shares):
+            raise Refused(404, "answer", NO_ANSWER)
+        return self.policy.analysts[of]
+
     def csv(self, terms: AnalystTerms, keys: Iterable[str] | None) -> str:
         """Answers under keys, or the newest of all, as one table: with 200,000 numbers at most, or one answer."""
-        told, numbers, file = list[Answer](), 0, StringIO()
+        told, numbers = list[Answer](), 0
         for key in keys or [each["key"] for each in self.answers(terms)]:
             reply = self.stored(terms, key)
             if reply is None:
-                raise Refused(404, "answer", "you have no answer under this key")
+                raise Refused(404, "answer", NO_ANSWER)
             numbers += len(reply.answer.released)
             if told and numbers > _MOST_NUMBERS:
                 break
             told.append(replace(reply.answer, key=key))
-        write_csv(told, file)
-        return file.getvalue()
+        return csv_of(told)
 
     def free(self, terms: AnalystTerms, questions: Mapping[str, Any]) -> dict[str, "Reply | Refused"]:
         """Answers that are there, by their keys, and refusals of questions that by their form may not be asked."""
@@ -321,6 +338,31 @@ class AnalystApi:
             except Exception as error:
                 told[key] = problem_of(error)
         return told
+
+    def dummy(self, terms: AnalystTerms, values: object) -> tuple[_bodies.QuoteBody, Reply]:
+        """The quote of a question, and its answer about made-up data with that price. In the thread of tries."""
+        if wait := self.dummies.wait(terms.name, DUMMIES):
+            raise Refused(429, "rate", f"{DUMMIES} questions a minute may be tried", retry=wait)
+        (question, quoted), public = self._allowed(terms, values), self.session.columns | self.session.public_columns
+        of = self.policy.file.tables, public
+        try:
+            if self._dummy is None or self._dummy[0] != of:
+                self._forget_dummy()
+                self._dummy = of, Dummy(self.policy, public)
+            answer = self._dummy[1].ask(question)
+        except (ArgumentError, BudgetExceeded) as error:
+            raise problem_of(error) from None
+        except Exception as error:
+            self._forget_dummy()
+            self.metrics.count("failures", kind=type(error).__name__)
+            raise Refused(503, "dummy", FIXED_TEXTS["dummy"], retry=60) from None
+        body = answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget)
+        return quote_of(quoted), self.arranged(terms, values, Reply(body, False, answer))
+
+    def _forget_dummy(self) -> None:
+        if self._dummy is not None:
+            self._dummy[1].close()
+        self._dummy = None
 
     # what the worker calls: it is the only one that touches the ledger
 
@@ -380,6 +422,15 @@ class AnalystApi:
         body = answer_of(answer, key, day, price / self.session.ledger.budget_units)
         return Reply(body, found is not None, answer)
 
+    def arranged(self, terms: AnalystTerms, values: object, reply: Reply) -> Reply:
+        """The reply to a statement, with the rows that it says to show; to other questions as it is."""
+        statement = asked(values) if isinstance(values, dict) and values.get("ask") == "sql" else None
+        if not isinstance(statement, Sql):
+            return reply
+        shown = self._views[terms.name].shown(statement, reply.answer)
+        body: Any = {**reply.body, "rows": {"columns": shown.columns, "rows": shown.rows}}
+        return reply._replace(body=body)
+
     def count_seconds(self, terms: AnalystTerms, seconds: float) -> None:
         """Count seconds of answering, which are whole steps."""
         today = self.clock.now().date()
@@ -391,6 +442,8 @@ class AnalystApi:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
         read = asked(values)  # how many numbers an answer has may depend on what is left to the policy or data set
         question = _told(lambda: self._views[terms.name].filled(read))
+        if isinstance(read, Sql):
+            _told(lambda: self._views[terms.name].shown(read))  # refuses what cannot be shown
         cells = question.groups * question.coordinates
         cells = 2 * cells if question.open else cells + question.reports
         if cells > terms.limits.cells:
@@ -412,6 +465,12 @@ class AnalystApi:
 
     def _share(self, public: Mapping[str, Any]) -> float:
         return int(public["price"]) / self.session.ledger.budget_units
+
+
+def csv_of(answers: list[Answer]) -> str:
+    file = StringIO()
+    write_csv(answers, file)
+    return file.getvalue()
 
 
 def _told(work: Callable[[], Result]) -> Result:

@@ -6,7 +6,7 @@ The types here make the OpenAPI document.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from typing_extensions import TypedDict
 
@@ -53,6 +53,13 @@ class ListedBody(TypedDict):
     share: Share
 
 
+class RowsBody(TypedDict):
+    """Rows of a SELECT's answer, by its HAVING, ORDER BY and LIMIT."""
+
+    columns: list[str]
+    rows: list[list[Cell]]
+
+
 class AnswerBody(ListedBody):
     """An answer."""
 
@@ -68,6 +75,7 @@ class AnswerBody(ListedBody):
     released: Annotated[list[int], Field(description="The noisy sums, in whole steps, that all else comes from.")]
     floor: int
     released_on: str | None
+    rows: Annotated[RowsBody | None, Field(description="Of a statement that is asked: as it says to show the answer.")]
 
 
 class AnswersBody(TypedDict):
@@ -89,6 +97,14 @@ class ColumnBody(ColumnPart):
 
     name: str
     kind: str
+
+
+class DummyBody(TypedDict):
+    """An answer about made-up data, and what the question would cost."""
+
+    dummy: Literal[True]
+    quote: QuoteBody
+    answer: AnswerBody
 
 
 class DataSetBody(TypedDict):
@@ -161,10 +177,11 @@ class ProblemBody(TypedDict):
     retry_after: Annotated[int | None, Field(description="Seconds after which to ask again, with the same key.")]
 
 
-BODIES: dict[str, Any] = {
-    body.__name__.removesuffix("Body"): body
-    for body in (QuoteBody, AnswerBody, AnswersBody, BatchAnswersBody, DataSetsBody, MeBody, HealthBody, ProblemBody)
-}  # types of answers, by their names in the document
+_ANSWERED = (
+    QuoteBody, AnswerBody, AnswersBody, BatchAnswersBody, DataSetsBody, DummyBody, MeBody, HealthBody, ProblemBody
+)  # fmt: skip
+BODIES: dict[str, Any] = {body.__name__.removesuffix("Body"): body for body in _ANSWERED}
+"""Types of answers, by their names in the document."""
 
 FIXED_TEXTS = {
     "data": "the data cannot be read; the data holder has been told",
@@ -176,6 +193,7 @@ FIXED_TEXTS = {
     "question": "the question is refused; where it says 'auto', give a higher price, or numbers",
     "busy": "too many questions of yours are waiting; ask again later, with the same key",
     "stopping": "the service is being stopped; ask again later, with the same key",
+    "dummy": "the question cannot be tried on made-up data; ask for a quote",
     "internal": "the request failed; ask again with the same key, or tell the data holder",
 }  # fixed texts: what went wrong while the data were looked at is told in no other words
 
@@ -265,7 +283,7 @@ def answer_of(answer: Answer, key: str, day: str, share: float) -> AnswerBody:
     """An answer as plain values, with its cost as a share of the budget; of times the day alone, not the moment."""
     own = {"key": key, "day": day, "question": described(answer.question), "share": share}
     released = None if answer.earlier is None else answer.earlier[:10]
-    return _filled(AnswerBody, answer, **own, released_on=released)
+    return _filled(AnswerBody, answer, **own, released_on=released, rows=None)
 
 
 def _filled(body: type[Result], told: object, **more: Any) -> Result:

@@ -1,17 +1,20 @@
 """The data holder's view of a running service. PRIVATE: accounts, statements, checks, and counts of all requests."""
 
 import asyncio
+import json
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from os import SEEK_END
 from typing import Any, TypeVar
 
+from almoner._disk import whole_file
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import backup, summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
@@ -25,6 +28,8 @@ _COUNTS = 60.0  # seconds, or 40 steps, between two counts of people: each takes
 _PATIENCE = 1.0  # seconds for which metrics and alarms wait for a look
 _WARNING = timedelta(days=7)  # before a token ends
 _NUMBERS = ("misfits", "internal", "token", "near")  # alarms whose texts have numbers, which no log has
+_FOUND, _SEARCHED = 100, 2**24  # questions, and lines, that a search shows; bytes of the log that it reads
+CHANGE = threading.Lock()  # of two changes of a policy at once, the last is in force
 _ASIDE = ThreadPoolExecutor(4, thread_name_prefix="holder")  # so that no thread of analysts ever waits for it
 
 Result = TypeVar("Result")
@@ -175,6 +180,42 @@ class HolderApi:
             told |= {"left": so_far.left / budget, "answers": len(so_far.answers), "expires": expires}
             analysts.append(told)
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
+
+    def limit(self, name: str, wanted: Mapping[str, Any], who: str) -> None:
+        """Change limits of an analyst, at once and for later starts; ArgumentError where a policy's may not be so."""
+        api, before = self.analysts, self.analysts.policy
+        with CHANGE:
+            if name not in before.analysts:
+                raise ArgumentError("analyst must be one of the policy")
+            now, fields = before.analysts[name].limits, dict(before.changed.get(name, {}))
+            for each, to in wanted.items():
+                fields[each] = [fields.get(each, [getattr(now, each)])[0], to]
+            after = before.with_limits({**before.changed, name: fields})
+            lines = api.change_policy(after)
+            try:
+                with whole_file(after.limits_file) as file:
+                    file.write(json.dumps(after.changed).encode())
+            except OSError as error:
+                api.change_policy(before)
+                raise ArgumentError(f"{after.limits_file} cannot be written: {error.strerror}") from None
+        _LOG.info("the policy was changed", extra={"facts": {"who": who, "lines": lines, "limits": dict(wanted)}})
+
+    def found(self, text: str) -> dict[str, list[dict[str, Any]]]:
+        """Questions, and lines of the log, in which a text is: the newest."""
+        text, log = text.casefold(), self.analysts.policy.file.log
+        entries = self._do(lambda: self.analysts.session.ledger.entries("answered", "shared"))
+        names = ("time", "analyst", "purpose", "key", "question")
+        asked = [{name: entry.public.get(name) for name in names} for entry in reversed(entries)]
+        asked = [each for each in asked if text in json.dumps(list(each.values()), ensure_ascii=False).casefold()]
+        lines = deque[dict[str, Any]](maxlen=_FOUND)
+        if log is not None:
+            with suppress(FileNotFoundError), (self.analysts.policy.plan.folder / log).open("rb") as file:
+                file.seek(max(0, file.seek(0, SEEK_END) - _SEARCHED))
+                for line in file:
+                    if text in line.decode("utf-8", "replace").casefold():
+                        with suppress(ValueError):  # the first may be half of one
+                            lines.append(json.loads(line))
+        return {"asked": asked[:_FOUND], "lines": list(lines)[::-1]}
 
     def exposition(self) -> bytes:
         """Counts, latencies and gauges in the text form of Prometheus: of people as they were counted last."""

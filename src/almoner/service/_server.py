@@ -6,7 +6,6 @@ import logging
 import re
 import signal
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from almoner._disk import private_files
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import Ledger, on_a_server, protect
 from almoner.service._analyst_api import AnalystApi
-from almoner.service._holder_api import LOOKS, HolderApi, in_holder_thread
+from almoner.service._holder_api import CHANGE, LOOKS, HolderApi, in_holder_thread
 from almoner.service._http.application import Guard, application
 from almoner.service._http.pages import AnalystPages, Console
 from almoner.service._http.routes import AnalystRoutes, HolderRoutes
@@ -41,7 +40,6 @@ _CONFIG: Mapping[str, Any] = {
     "h11_max_incomplete_event_size": 16_384,
 }
 _LOG = logging.getLogger("almoner.service")
-_CHANGE = threading.Lock()
 _UNIX = "unix"  # the address of who comes by a UNIX socket: a proxy
 _HEADER_SECONDS = 15.0  # for a request's line and headers, from the connection's first moment or the answer before
 
@@ -72,6 +70,7 @@ def opened(policy: Policy, *, create: bool = False) -> OpenService:
         apply_policy(policy, session)
         api = AnalystApi(policy, session, trail)
         undo.callback(api.worker.stop)
+        undo.callback(api.tries.stop)
         holder_api = HolderApi(api)
         analysts = [*AnalystRoutes(api).handlers, *AnalystPages(api).handlers]
         holder = [*HolderRoutes(holder_api).handlers, *Console(holder_api).handlers]
@@ -175,7 +174,7 @@ def serve(policy: Policy, *, ready: Callable[[str, str], None], again: Callable[
 def _change(api: AnalystApi, again: Callable[[], Policy], who: str) -> list[str]:
     """Take over the policy that is read now, and the data if they changed, or say why not."""
     said = []
-    with _CHANGE:  # of two at once, the policy that was read last is in force
+    with CHANGE:
         for what, done in (
             ("the data were {}opened again", api.renew_data),
             ("the policy was {}changed", lambda: api.change_policy(again())),

@@ -5,25 +5,26 @@ them the tables of docs/service/policy.md are made, and ``almoner schema policy`
 """
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from ipaddress import ip_network
-from math import floor, inf
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from almoner._check import unquoted
-from almoner._private import MARK
 from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
-from almoner._units import shown, to_float
-from almoner.errors import ArgumentError
-from almoner.ledger import Ledger, Terms, Watch, on_a_server
+from almoner._units import to_float
+from almoner.errors import ArgumentError, DataError
+from almoner.ledger import Terms, Watch, on_a_server
 from almoner.queries import Question, Session
-from almoner.queries.plans import AccountsPart, Plan, RowsPart, described, question, question_schema
+from almoner.queries.plans import AccountsPart, Plan, RowsPart, question, question_schema
 
 __all__ = ["AnalystTerms", "ColumnPart", "Limits", "Policy", "PolicyFile", "ServiceSettings", "TablePart", "fixed_part"]
 
@@ -56,6 +57,7 @@ Network = Annotated[str, AfterValidator(lambda each: str(ip_network(each))), _NE
 Line = Annotated[str, Text(200)]
 Place = Annotated[str, Text(4_000)]
 Words = Annotated[str, Text(1000)]
+Changes = Mapping[str, Mapping[str, list[float]]]  # of analysts' limits, each [what the file says, the new one]
 
 
 def login_hash(login: str) -> str:
@@ -208,7 +210,7 @@ class SharingPart(Model):
     """Analysts who share their answers."""
 
     analysts: Annotated[list[str], Rule("a list of analysts of this file")] = Field(default=[])
-    """what one of these was answered serves the others, for nothing"""
+    """what one of these was answered serves the others, for nothing, and each may read it by its link"""
 
 
 class WatchPart(Model):
@@ -327,6 +329,12 @@ class Policy:
     plan: Plan = field(repr=False)
     file: PolicyFile = field(repr=False)
     analysts: Mapping[str, AnalystTerms]
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Values of the file, without what was changed since."""
+    changed: Changes = field(default_factory=dict)
+    """Limits that were changed on the console, and are in force: the file's, and the new one."""
+    stale: tuple[str, ...] = ()
+    """Places of others whose lines in the file were changed later, and hold."""
 
     @property
     def watch(self) -> Watch | None:
@@ -354,6 +362,27 @@ class Policy:
         except (OSError, UnicodeError) as error:
             raise ArgumentError(f"oidc.secret={part.secret!r} cannot be read: {type(error).__name__}") from None
 
+    @property
+    def limits_file(self) -> Path:
+        """The file of limits that were changed on the console, beside a ledger that is a file, or beside the policy."""
+        ledger = str(self.plan.ledger)
+        return self.plan.folder / ("limits" if on_a_server(ledger) else f"{ledger}.limits")
+
+    def with_limits(self, changes: Changes) -> "Policy":
+        """The policy of the file with changed limits, checked as it is; where the file has another since, it holds."""
+        values, base = deepcopy(dict(self.values)), Policy.of(self.values, self.plan.folder).analysts
+        kept, stale = dict[str, dict[str, list[float]]](), list[str]()
+        for name, fields in changes.items():
+            for each, (of, to) in fields.items():
+                if name in base and getattr(base[name].limits, each) == of:
+                    kept.setdefault(name, {})[each] = [of, to]
+                    values["analysts"][name][each] = to
+                else:
+                    stale.append(f"analysts.{name}.{each}")
+        made = Policy.of(values, self.plan.folder)
+        file = made.file.model_copy(update={"service": self.file.service})  # with what the command line says
+        return replace(made, file=file, values=self.values, changed=kept, stale=tuple(stale))
+
     @classmethod
     def read(cls, path: Path | str) -> "Policy":
         """The policy in a TOML file.
@@ -362,7 +391,14 @@ class Policy:
             DataError: the file cannot be read, or is no TOML.
             ArgumentError: something in it breaks a rule; the message has the key and the rule, and no value.
         """
-        return cls.of(toml(Path(path)), Path(path).parent)
+        given = cls.of(toml(Path(path)), Path(path).parent)
+        if not given.limits_file.exists():
+            return given
+        try:
+            return given.with_limits(json.loads(given.limits_file.read_bytes()))
+        except (OSError, AttributeError, TypeError, ValueError) as error:
+            wanted = "put the file back as the service wrote it, or remove it: then the policy's limits hold"
+            raise DataError(f"{given.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
 
     @classmethod
     @unquoted()
@@ -388,7 +424,7 @@ class Policy:
             own = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
             access = {each: getattr(part, each) for each in AnalystAccess.model_fields}
             analysts[name] = AnalystTerms(name=name, limits=file.limits.model_copy(update=own), **access)
-        return cls(plan, file, analysts)
+        return cls(plan, file, analysts, values)
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:
@@ -434,23 +470,27 @@ def _hundredth(session: Session) -> dict[str, float]:
     return {symbol: to_float(session.ledger.budget_units // 100, down=True)}
 
 
+def offers(policy: Policy) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Places of the policy's keys and bounds, each with the fields of a question that uses them."""
+    for name, table in policy.file.tables.items():
+        for column, told in table.columns.items():
+            place = f"tables.{name}.columns.{column}"
+            if told.keys:
+                yield place, {"ask": "people", "by": {column: list(told.keys)}, "table": name}
+            if told.low is not None:
+                yield place, {"ask": "mean", "column": column, "low": told.low, "high": told.high, "table": name}
+
+
 def check_against_data(policy: Policy, session: Session) -> None:
     """Refuse keys, bounds and a usual question that do not fit, by ArgumentError with the place; asks nothing."""
     analyst, price = session.analyst("nobody"), _hundredth(session)
-    for name, table in policy.file.tables.items():
-        for column, told in table.columns.items():
-            fitting: list[dict[str, Any]] = []
-            if told.keys:
-                fitting += [{"ask": "people", "by": {column: list(told.keys)}}]
-            if told.low is not None:
-                fitting += [{"ask": "mean", "column": column, "low": told.low, "high": told.high}]
-            for fields in fitting:
-                try:
-                    with unquoted():
-                        asked = question({**fields, "table": name, **price})
-                    analyst.quote(asked)
-                except ArgumentError as error:
-                    raise ArgumentError(f"tables.{name}.columns.{column}: {error}") from None
+    for place, fields in offers(policy):
+        try:
+            with unquoted():
+                asked = question({**fields, **price})
+            analyst.quote(asked)
+        except ArgumentError as error:
+            raise ArgumentError(f"{place}: {error}") from None
     try:
         analyst.quote(usual_question(policy, session))
     except ArgumentError as error:
@@ -468,98 +508,3 @@ def apply_policy(policy: Policy, session: Session) -> None:
     elif given is not None and any(watches[0].get(name) != value for name, value in given.public.items()):
         raise ArgumentError("watch: the ledger is watched otherwise; a watch cannot be changed once it is paid for")
     ledger.declare(Terms(limits={f"analyst:{name}": each.limits.share for name, each in policy.analysts.items()}))
-
-
-def explain(policy: Policy) -> list[str]:
-    """Sentences that say what a policy allows, for the data holder. Opens the data, and no ledger that is not there."""
-    there = Ledger.exists(policy.plan.ledger)
-    with policy.plan.look() as session:
-        check_against_data(policy, session)
-        return [
-            *_ledger(policy, session.ledger, there=there),
-            *(_data_set(name, each, session.columns[name]) for name, each in policy.file.tables.items()),
-            *(f"{MARK}: {each.words()}." for each in session.misfits if each.unfit),  # no answer is ever about them
-            *map(_analyst, policy.analysts.values()),
-            *_usual(policy, session),
-            *_rest(policy),
-        ]
-
-
-def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
-    """Say the budget, whether the ledger is there, and what would notice an older one in its place."""
-    delta, witness = ledger.stated_delta, ledger.witness if there else policy.plan.witness
-    yield (
-        f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
-        f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
-    )
-    if not there:
-        yield "The ledger is not there yet: `almoner serve --prepare`, with this policy, makes it."
-    if witness is None:
-        yield (
-            "Nothing would notice an older ledger in the place of this one, such as a restored backup, which has "
-            'forgotten what was spent since: name a file on another volume, witness = "/other/volume/people.head".'
-        )
-    else:
-        yield f"{witness} {'remembers' if there else 'will remember'} the newest entry of the ledger."
-
-
-def _data_set(name: str, told: TablePart, kinds: dict[str, str]) -> str:
-    columns = []
-    for called, column in told.columns.items():
-        words = f"{called} ({kinds[called]}"
-        words += f", {column.low:g} to {column.high:g}" if column.low is not None else ""
-        words += f", {len(column.keys)} keys" if column.keys else ""
-        columns.append(f"{words})")
-    return f"Questions may be about {name}, and use no columns but {', '.join(columns)}."
-
-
-def _analyst(terms: AnalystTerms) -> str:
-    limits = terms.limits
-    over = terms.until <= datetime.now(UTC)
-    until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"
-    until += " (the token has expired)" if over else ""
-    purpose = "" if terms.purpose is None else f" for {terms.purpose!r}"
-    return (
-        f"{terms.name} may spend {limits.share:.4g} of each person's budget{purpose}{until}: at most "
-        f"{limits.questions} questions a day, each of at least {limits.least:.4g} of the budget and at most "
-        f"{limits.cells} numbers; {limits.seconds:g} seconds of answering a day, and "
-        f"{limits.requests} requests a minute."
-    )
-
-
-def _usual(policy: Policy, session: Session) -> Iterator[str]:
-    usual, budget = usual_question(policy, session), session.ledger.budget_units
-    quoted = session.analyst("nobody").quote(usual)
-    told = ", ".join(f"{name} = {value}" for name, value in described(usual).items())
-    width = "" if quoted.half_width is None else f", with a 95 % interval of about +- {quoted.half_width:.3g}"
-    yield (
-        f"A usual question ({told}) costs {quoted.of_budget:.3g} of a budget{width}. For all analysts together "
-        f"{budget // usual.price} of them certainly fit a fresh budget, and {quoted.fits} what is left now."
-    )
-    for terms in policy.analysts.values():
-        limits = terms.limits
-        yield f"{terms.name} alone: {floor(limits.share * budget) // usual.price} of them."
-        if quoted.of_budget < limits.least:
-            yield f"{terms.name} may not ask it: its price is below the least price of {limits.least:.4g}."
-    total = sum(terms.limits.share for terms in policy.analysts.values())
-    if total > 1:
-        yield f"The analysts' limits add up to {total:.3g} budgets: who comes late may find nothing left."
-
-
-def _rest(policy: Policy) -> Iterator[str]:
-    service = policy.file.service
-    if sharing := policy.file.sharing.analysts:
-        yield f"Answers are shared, for nothing, among {', '.join(sorted(set(sharing)))}."
-    if policy.watch is not None:
-        what = "full contributions" if policy.watch.mass else "people"
-        yield f"A watch tells when about {policy.watch.people} {what} are missing from an answer."
-    places = service.socket or f"{service.host}:{service.port}", f"{service.holder_host}:{service.holder_port}"
-    for name, part in policy.file.holders.items():
-        yield f"{name}, who comes to {service.holder_socket or places[1]}, may: {', '.join(part.may) or 'nothing'}."
-    yield f"Every answer takes a multiple of {service.step:g} seconds."
-    yield f"Analysts come to {places[0]}, the data holder to {service.holder_socket or places[1]}."
-    if (oidc := policy.file.oidc) is not None:
-        yield f"Who logs in at {oidc.issuer} is known by the claim {oidc.claim}."
-    if service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost"):
-        proxy = "put a proxy with https in front, and set service.https = true"
-        yield f"Analysts come from other machines: {proxy}."

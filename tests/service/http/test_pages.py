@@ -8,7 +8,9 @@ import pytest
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
 from almoner.queries.plans import ASKS
-from almoner.service._http.pages import KINDS, _spans
+from almoner.service._dummy import ABOUT
+from almoner.service._http.pages import KINDS, _days, _spans
+from almoner.service.policies import Policy
 from browser import browser, chromium
 from page_reader import Reader
 from service_processes import started
@@ -67,6 +69,26 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert "monday: Number of rows by country where hours > 2" in home.text
     assert sent(ann, by="country", key="monday", where="hours > 2").status_code == 303
     assert len(running.api.session.ledger.entries("answered")) == 1
+
+
+def test_a_question_is_tried_on_made_up_data(running, ann):
+    """Its page and its file say that they are dummies; the form is there again, filled in; nothing was asked."""
+    tried = sent(ann, do="try", by="country", where="hours > 2", key="monday")
+    page = Reader(tried.text)
+    assert tried.status_code == 200
+    assert "DUMMY: Number of rows by country where hours > 2" in page.text
+    assert page.text.count(ABOUT) >= 2
+    file = ann.post("/ask", data={**page.forms["/ask"], "do": "try as CSV"})
+    assert file.headers["content-type"].startswith("text/csv")
+    assert file.text.count(f"\n{ABOUT},") == 2
+    (again,) = [named["href"] for named in page.all("a") if "/ask?" in named["href"]]
+    form = Reader(ann.get(again.removeprefix(".")).text).forms["/ask"]
+    assert (form["where"], form["by"], form["price"]) == ("hours > 2", "country", "1")
+    assert running.api.session.ledger.entries("answered") == []
+    assert ann.get("/answer?key=monday").status_code == 404
+    refused = sent(ann, do="try", where=HOSTILE)
+    assert refused.status_code == 422
+    assert HOSTILE not in refused.text
 
 
 HOURS = {"column": "hours"}
@@ -307,6 +329,79 @@ def test_the_console_shows_budgets_people_limits_and_checks(running, holder):
     assert page.text.startswith("Console of the data holder Private: for the data holder.")
 
 
+def test_a_colleague_reads_an_answer_by_its_link(tmp_path):
+    """The link names analyst and key, and no secret; it is free, and opens for who logs in and shares answers alone."""
+    text = POLICY.replace("[holders", "[sharing]\nanalysts = ['ann', 'bob']\n[holders")
+    with service(service_folder(tmp_path, text)) as running:
+        ann, bob = (entered(running.service.analysts, TOKENS[name]) for name in ("ann", "bob"))
+        told, own = running.ann.ask("mon day").json(), Reader(ann.get("/answer", params={"key": "mon day"}).text)
+        link = "/answer?of=ann&key=mon+day"
+        assert f".{link}" in [named["href"] for named in own.all("a")]
+        head, left = running.api.session.ledger.head, running.bob.get("/v1/me").json()["left"]
+        page = Reader(bob.get(link).text)
+        assert "Asked by ann" in page.text
+        assert value_shown(told["values"][0], *told["intervals"][0]) in page.text
+        assert not [named for named in page.all("a") if "again" in named["href"]]
+        for address in [named["href"] for named in page.all("a") if "download" in named["href"]]:
+            assert bob.get(address.removeprefix(".")).status_code == 200
+        assert running.bob.get("/v1/answer?key=mon day&of=ann").json() == told
+        assert (running.api.session.ledger.head, running.bob.get("/v1/me").json()["left"]) == (head, left)
+        assert Door(running.service.analysts).get(link).headers["location"] == "./login"
+        policy = tmp_path / "policy.toml"
+        policy.write_text(policy.read_text().replace("['ann', 'bob']", "['bob', 'old']"))
+        running.api.change_policy(Policy.read(policy))
+        refused = [
+            bob.get(f"/answer?of={of}&key={key}") for of in ("ann", "eve", "", "old") for key in ("mon day", "x")
+        ]
+        refused += [ann.get("/answer?of=bob&key=x"), bob.get("/download?of=ann&key=mon day")]
+        assert {(each.status_code, Reader(each.text).text) for each in refused} == {(404, Reader(refused[0].text).text)}
+        assert running.bob.get("/v1/answer?key=mon day&of=ann").status_code == 404
+        assert "Link for colleagues" not in ann.get("/answer", params={"key": "mon day"}).text
+
+
+def test_the_console_finds_questions_and_lines(tmp_path):
+    """A text is sought in questions, keys and names, and in the log; what it has in it is no part of the page."""
+    with service(service_folder(tmp_path), lambda text: f'log = "log.jsonl"\n{text}') as running:
+        holder = entered(running.service.holder, TOKENS["holder"])
+        running.ann.ask(f"monday {HOSTILE}", {**COUNT, "where": "hours > 7"})
+        running.bob.ask("tuesday")
+        for find, there, away in (
+            ("HOURS > 7", "monday", "tuesday"),
+            ("bob", "tuesday", "monday"),
+            ("/v1/answers", "route: /v1/answers", "x"),
+        ):
+            response = holder.get("/find", params={"find": find})
+            page = Reader(response.text)
+            assert there in page.text, find
+            assert away == "x" or away not in page.text
+            assert HOSTILE not in response.text
+        assert "monday" not in Reader(holder.get("/find", params={"find": HOSTILE + "x"}).text).text
+        assert MARKER not in holder.get("/find", params={"find": MARKER}).text.replace(f'value="{MARKER}"', "")
+
+
+def test_the_console_draws_what_was_spent(running, holder):
+    """A line of steps goes up with each day's prices, and its ends are said in words."""
+    spent = [(1, "ann", 0.1), (3, "ann", 0.0), (5, "ann", 0.05), (5, "bob", 0.05)]
+    days = _days([{"day": f"2026-01-0{day}", "analyst": who, "share": share} for day, who, share in spent])
+    drawn = (
+        _html._environment().from_string('{% from "parts.html" import curve %}{{ curve(days, "x") }}').render(days=days)
+    )
+    (line,) = Reader(drawn).all("polyline")
+    assert line["points"].split() == [
+        "1.00,39.00",
+        "1.00,20.00",
+        "50.00,20.00",
+        "50.00,20.00",
+        "99.00,20.00",
+        "99.00,1.00",
+    ]
+    assert Reader(holder.get("/").text).all("polyline") == []
+    running.ann.ask("one")
+    page = Reader(holder.get("/").text)
+    assert len(page.all("polyline")) == 1
+    assert ": 0.35% of a budget." in page.text
+
+
 def pages(running, ann, holder):
     """Every page, with what makes it long."""
     for key in range(3):
@@ -321,8 +416,10 @@ def pages(running, ann, holder):
     yield ann.get("/ask?ask=quantiles&table=visits")
     yield ann.get("/ask?again=mean")
     yield ann.get("/answer?key=none")
+    yield sent(ann, do="try", by="country")
     yield Door(running.service.holder).get("/login")
     yield holder.get("/")
+    yield holder.get("/find", params={"find": "script"})
 
 
 def test_pages_stand_alone_and_tell_nothing_private(running, ann, holder):

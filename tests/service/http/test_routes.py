@@ -81,6 +81,9 @@ def test_every_response_conforms(running):
         (ann.ask("one", {**COUNT, "clip": 4}), "/v1/answers", "post"),
         (ann.post("/v1/batch", json={"questions": {"one": COUNT, "x": COUNT, "y": {}}}), "/v1/batch", "post"),
         (ann.post("/v1/batch", json={"questions": []}), "/v1/batch", "post"),
+        (ann.post("/v1/dummy", json=COUNT), "/v1/dummy", "post"),
+        (ann.post("/v1/dummy", json={"ask": "count"}), "/v1/dummy", "post"),
+        (ann.post("/v1/dummy", json={"ask": "people", "rho": 2}), "/v1/dummy", "post"),
         (ann.get("/v1/answers"), "/v1/answers", "get"),
         (ann.get("/v1/answers?skip=-1"), "/v1/answers", "get"),
         (ann.get("/v1/answer?key=one"), "/v1/answer", "get"),
@@ -109,6 +112,16 @@ KINDS = [
     {"ask": "several", "aggregates": {"n": "count", "h": {"ask": "mean", **HOURS, "per": "row"}}, "clip": 5},
     {"ask": "sql", "sql": "SELECT country, count(*), avg(hours) FROM visits GROUP BY country", "clip": 5},
 ]
+
+
+def test_every_kind_is_tried_on_made_up_data(tmp_path):
+    """Each kind of question has a dummy answer, of the form that the document says, and none is charged."""
+    with service(service_folder(tmp_path), lambda text: f"keys_delta = 0.01\n{text}") as running:
+        for kind in KINDS:
+            tried = running.ann.post("/v1/dummy", json={"rho": 0.002, **kind})
+            assert tried.status_code == 200, (kind, tried.text)
+            conforms(tried, "/v1/dummy", "post")
+        assert running.api.session.ledger.entries("answered") == []
 
 
 @pytest.mark.slow

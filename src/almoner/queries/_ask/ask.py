@@ -433,12 +433,21 @@ class Analyst(Uncopyable):
         Source: theory 5.1 and 2.9; Dwork & Roth (2014), Prop. 2.1 (post-processing).
         """
         asking = {name: options.pop(name) for name in ("reserved", "earlier_of") if name in options}
-        asked, session = Sql(text, **options), self._session
-        told, trial = read_with(asked.sql, session._schema), stand_in(session.filled(asked), pure=session.pure)
-        zeros = [0] * (trial.groups * trial.numbers + trial.reports)
-        nothing = answer(trial, zeros, key, keys=[] if isinstance(trial, Keys) else None)
-        arranged(told, nothing)  # refuses what cannot be shown before it is paid
-        return arranged(told, self.ask(asked, key=key, **asking))
+        asked = Sql(text, **options)
+        self.shown(asked)
+        return self.shown(asked, self.ask(asked, key=key, **asking))
+
+    def shown(self, asked: Sql, its_answer: Answer | None = None) -> Rows:
+        """The rows of a statement's answer by its HAVING, ORDER BY and LIMIT, at no cost.
+
+        Without an answer they are of zeros, so that it refuses what cannot be shown before it is paid.
+        """
+        session = self._session
+        if its_answer is None:
+            trial = stand_in(session.filled(asked), pure=session.pure)
+            zeros = [0] * (trial.groups * trial.numbers + trial.reports)
+            its_answer = answer(trial, zeros, "", keys=[] if isinstance(trial, Keys) else None)
+        return arranged(read_with(asked.sql, session._schema), its_answer)
 
     def summary(
         self,

@@ -91,13 +91,12 @@ def _paths() -> dict[str, Any]:
         _parameter("query", "most", "Answers to list.", {**whole, "maximum": 1000, "default": 100}),
     ]
     stored, optional = ([_parameter("query", "key", "The key of the answer.", _KEY, required=n)] for n in (True, False))
+    stored.append(_parameter("query", "of", "An analyst who shares answers with you.", {"type": "string"}))
     body, batch = (
         {"required": True, "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}{name}"}}}}
         for name in ("Question", "Batch")
     )
-    bodies, common, open_to_all = "400 401 408 413 415 422 429 500", "400 401 429 500", list[Any]()
-    own: dict[str, Any] = {"application/json": {"schema": {"type": "object", "description": "The document."}}}
-    documented = _operation("openapi", "This document", {"200": own}, "429 500", security=open_to_all)
+    bodies, common = "400 401 408 413 415 422 429 500", "400 401 429 500"
     answers, refused = {"201": "Answer", "200": "Answer"}, f"{bodies} 403 409 503"
     ask = _operation("ask", "The answer", answers, refused, parameters=asked, requestBody=body)
     told, batched = "Answers and refusals, by key; all that is charged is charged, or none", {"200": "BatchAnswers"}
@@ -105,14 +104,9 @@ def _paths() -> dict[str, Any]:
     listed = _operation("answers", "Yours, newest first", {"200": "Answers"}, common, parameters=page)
     told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
     table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
-    health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
-    ready = _operation(
-        "ready", "Whether questions can be answered", {"200": "Health"}, "429 500 503", security=open_to_all
-    )
+    tried = "Its answer about made-up data, which costs nothing and says nothing about anybody"
     return {
-        "/openapi.json": {"get": documented},
-        "/health": {"get": health},
-        "/ready": {"get": ready},
+        **_open_to_all(),
         "/v1/datasets": {"get": _operation("datasets", "The data sets", {"200": "DataSets"}, common)},
         "/v1/me": {"get": _operation("me", "Limits, and what is left by them", {"200": "Me"}, common)},
         "/v1/quote": {"post": _operation("quote", "Its price at worst", {"200": "Quote"}, bodies, requestBody=body)},
@@ -122,7 +116,20 @@ def _paths() -> dict[str, Any]:
         },
         "/v1/answers.csv": {"get": table},
         "/v1/batch": {"post": several},
+        "/v1/dummy": {"post": _operation("dummy", tried, {"200": "Dummy"}, f"{bodies} 403 503", requestBody=body)},
     }
+
+
+def _open_to_all() -> dict[str, Any]:
+    """The paths that need no token."""
+    open_to_all = list[Any]()
+    own: dict[str, Any] = {"application/json": {"schema": {"type": "object", "description": "The document."}}}
+    documented = _operation("openapi", "This document", {"200": own}, "429 500", security=open_to_all)
+    health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
+    ready = _operation(
+        "ready", "Whether questions can be answered", {"200": "Health"}, "429 500 503", security=open_to_all
+    )
+    return {"/openapi.json": {"get": documented}, "/health": {"get": health}, "/ready": {"get": ready}}
 
 
 @cache

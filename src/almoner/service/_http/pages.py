@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import accumulate, groupby
 from math import ceil, floor, log10
@@ -20,12 +20,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from almoner import _html
 from almoner._intervals import interval_shown, value_shown
-from almoner._reading import json_values
+from almoner._reading import json_values, told_of
 from almoner._tokens import hash_of, holder_of
-from almoner.errors import DataError
+from almoner.errors import AlmonerError, DataError
 from almoner.queries import Answer
 from almoner.queries.plans import question_schema
-from almoner.service._analyst_api import AnalystApi
+from almoner.service._analyst_api import NO_ANSWER, AnalystApi, Reply, csv_of
 from almoner.service._bodies import Refused, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import (
@@ -39,8 +39,8 @@ from almoner.service._http.application import (
     redirect,
 )
 from almoner.service._http.login import Visit, Visits
-from almoner.service._http.routes import ask_one, count_request, table
-from almoner.service.policies import AnalystTerms, Policy, in_force, login_hash
+from almoner.service._http.routes import ask_one, count_request, csv_response, table, try_one
+from almoner.service.policies import AnalystTerms, Limits, Policy, in_force, login_hash
 
 if TYPE_CHECKING:
     from almoner.service._http.sign_on import SignOn
@@ -230,23 +230,21 @@ class AnalystPages(_Pages):
         return page_response(await asyncio.to_thread(self._filled, visit, who, fields))
 
     async def _answer(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
-        key = fields.get("key", "")
-        given = await asyncio.to_thread(self._api.stored, who, key)
+        key, owner = fields.get("key", ""), self._api.owner(who, fields.get("of"))
+        given = await asyncio.to_thread(self._api.stored, owner, key)
         if given is None:
-            raise Refused(404, "answer", "you have no answer under this key")
-        answer, cells = given.answer, given.answer.columns()
-        named = [name for name in cells if name not in ("value", "low", "high", "truth_low", "truth_high")]
-        spans, ticks = _spans(answer, _MOST_ROWS)
-        rows = [{**span, "cells": [str(cells[name][place]) for name in named]} for place, span in enumerate(spans)]
-        about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
-        shown = {"key": _own(key), "told": given.body, "answer": answer, "about": about, "ticks": ticks, "kinds": KINDS}
-        shown |= {name: urlencode({of: key}, errors="replace") for name, of in (("address", "key"), ("again", "again"))}
-        return page_response(_html.render("answer.html", **shown, named=named, rows=rows, count=len(cells["value"])))
+            raise Refused(404, "answer", NO_ANSWER)
+        shares = who.name in self._api.policy.file.sharing.analysts
+        shared = urlencode({"of": owner.name, "key": key}, errors="replace") if shares else ""
+        own, again = (urlencode({name: key}, errors="replace") for name in ("key", "again"))
+        links = (own, again, shared) if owner is who else (shared, "", "")
+        named = dict(zip(("address", "again", "shared"), links, strict=True))
+        return page_response(_answer_page(given, key=_own(key), sent=None, owner=owner.name, **named))
 
     async def _download(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
-        key = fields.get("key", "")
-        given = await asyncio.to_thread(self._api.stored, who, key) if fields.get("as") == "json" else None
-        return await table(self._api, who, [key] if key else None) if given is None else json_response(given.body)
+        key, owner = fields.get("key", ""), self._api.owner(who, fields.get("of"))
+        given = await asyncio.to_thread(self._api.stored, owner, key) if fields.get("as") == "json" else None
+        return await table(self._api, owner, [key] if key else None) if given is None else json_response(given.body)
 
     async def _ask(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
         made, ledger = fields.get("made", "") or _new_key(), self._api.session.ledger  # one form asks one thing once
@@ -257,6 +255,14 @@ class AnalystPages(_Pages):
                 key = fields.get("key", "").strip() or f"{made} {digest[:8]}"
                 await ask_one(self._api, who, values, key, fresh=fields.get("fresh") == "yes")
                 return redirect("/answer", key=key)
+            if fields.get("do") in ("try", "try as CSV"):
+                _, told = await try_one(self._api, who, values)
+                sent = {name: value for name, value in fields.items() if name not in ("do", "made")}
+                again = urlencode({name: value for name, value in sent.items() if name != "form" and value})
+                page = partial(_answer_page, told, key="", sent=sent, address="", again=again, owner="", shared="")
+                if fields["do"] == "try":
+                    return page_response(await asyncio.to_thread(page))
+                return csv_response(csv_of([told.answer]), "dummy.csv")
             quoted = await asyncio.to_thread(self._api.quote, who, values)
             status, said = 200, (f"Quote: {quoted['words']}.", "status")
         except Exception as error:
@@ -294,29 +300,46 @@ class Console(_Pages):
         words = {"title": "Console of the data holder", "label": "Your token"}
         hashes, unknown = partial(api.hashes, "console"), "This token may not see the console"
         super().__init__(api.analysts, "holder_session", hashes, unknown, **words)
-        self.handlers.append(("POST", "/verify", self._page(self._verify, form=True)))
+        self.handlers += [
+            ("GET", "/find", self._page(self._home)),
+            ("POST", "/verify", self._page(self._verify, form=True)),
+            ("POST", "/limits", self._page(self._limit, form=True)),
+        ]
 
-    async def _home(self, visit: Visit, _: str, __: Fields) -> Response:
-        return page_response(await in_holder_thread(partial(self._filled, visit)))
+    async def _home(self, visit: Visit, _: str, fields: Fields) -> Response:
+        return page_response(await in_holder_thread(partial(self._filled, visit, fields.get("find", "").strip())))
+
+    async def _limit(self, _: Visit, who: str, fields: Fields) -> Response:
+        self._api.refuse_without("policy", who)
+        sent = {name: fields.get(name, "").strip() for name in Limits.model_fields}
+        wanted = {name: _value(value, {"number"}) for name, value in sent.items() if value}
+        try:
+            await in_holder_thread(partial(self._api.limit, fields.get("analyst", ""), wanted, who))
+        except AlmonerError as error:
+            raise Refused(422, "policy", str(error)) from None
+        return redirect("/")
 
     async def _verify(self, _: Visit, who: str, fields: Fields) -> Response:
         self._api.refuse_without("verify", who)
         await in_holder_thread(partial(refusing, partial(self._api.verify, replay=fields.get("replay") == "yes")))
         return redirect("/")
 
-    def _filled(self, visit: Visit) -> str:
+    def _filled(self, visit: Visit, find: str) -> str:
         api = self._api
+        found = refusing(lambda: api.found(find)) if find else None
         told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
         values = {"visit": visit, "api": api, "told": told, "people": people, "spending": spending, "alarms": alarms}
-        return _html.render("console.html", **values, days=_days(spending["by_day"])[-_DAYS:], most=_DAYS)
+        days, may = _days(spending["by_day"]), visit.name in api.hashes("policy").values()
+        values |= {"find": find, "found": found, "limits": told_of(Limits) if may else {}}
+        return _html.render("console.html", **values, days=days, most=_DAYS, kinds=KINDS)
 
 
-def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
-    """Each day with questions, the shares of a budget that analysts spent on it, in words, and all so far."""
+def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float, int]]:
+    """Each day with questions, the shares of a budget that analysts spent on it, in words, all so far; its number."""
     days = [(day, list(rows)) for day, rows in groupby(spent, itemgetter("day"))]
     totals = accumulate(sum(row["share"] for row in rows) for _, rows in days)
     told = [(day, ", ".join(f"{row['analyst']} {row['share']:.2%}" for row in rows)) for day, rows in days]
-    return [(*each, total) for each, total in zip(told, totals, strict=True)]
+    return [(*each, total, date.fromisoformat(each[0]).toordinal()) for each, total in zip(told, totals, strict=True)]
 
 
 def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list[tuple[str, str]]]:
@@ -346,6 +369,17 @@ def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list
     step = next(each * unit for each in (1, 2, 5, 10) if 2 * width <= 6 * each * unit)
     ticks = [step * tick for tick in range(ceil(least / step), floor(2 * half / step) + 1)]
     return spans, [(place(tick), f"{tick:,.6g}") for tick in ticks]
+
+
+def _answer_page(given: Reply, **shown: object) -> str:
+    """The page of an answer; of one about made-up data ``sent`` is the form that asked for it."""
+    answer, cells = given.answer, given.answer.columns()
+    named = [name for name in cells if name not in ("value", "low", "high", "truth_low", "truth_high")]
+    spans, ticks = _spans(answer, _MOST_ROWS)
+    rows = [{**span, "cells": [str(cells[name][place]) for name in named]} for place, span in enumerate(spans)]
+    about = answer.about.replace("truth_intervals cover", "intervals for the truth cover")
+    shown |= {"told": given.body, "answer": answer, "about": about, "ticks": ticks, "kinds": KINDS}
+    return _html.render("answer.html", **shown, named=named, rows=rows, count=len(cells["value"]))
 
 
 def _own(key: str) -> str:
