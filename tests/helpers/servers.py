@@ -66,19 +66,24 @@ class Server:
             command = ["bash", "-c", f'ulimit -f {largest // 1024}; exec "$@"', "bash", *command]
         for setting in self.settings:
             command += ["-c", setting]
-        with (self.folder / "log").open("a") as log:
-            self.process = subprocess.Popen(command, user=self.user, cwd=self.folder, stdout=log, stderr=log)
         import psycopg
 
-        for _ in range(600):
+        ends = time.monotonic() + 60
+        self._begin(command)
+        while time.monotonic() < ends:
             try:
                 psycopg.connect(self.uri()).close()
                 return
             except psycopg.OperationalError:
-                if self.process.poll() is not None:
-                    break
                 time.sleep(0.05)
+                if self.process.poll() is not None:  # processes of the one that was killed are not gone yet
+                    time.sleep(1)
+                    self._begin(command)
         raise OSError(f"the server does not start: {(self.folder / 'log').read_text()[-300:]}")
+
+    def _begin(self, command):
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(command, user=self.user, cwd=self.folder, stdout=log, stderr=log)
 
     def kill(self):
         """As if the machine's power went: every process of the server is killed, nothing is written down."""
