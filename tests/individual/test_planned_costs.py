@@ -284,8 +284,9 @@ def charged(budget, states, round_, norm, prices):
     accounts._held = states.copy()
     if prices is not None:
         costs = accounts._costs(round_)
-        object.__setattr__(costs, "tables", tuple(partial(prices, table()) for table in costs.tables))
-        object.__setattr__(costs, "top", costs.tables[0]())
+        tables = tuple(partial(lambda table, top=False: prices(table()), table) for table in costs.tables)
+        object.__setattr__(costs, "tables", tables)
+        object.__setattr__(costs, "top", tables[0]())
     active = accounts.charge(round_, np.full(len(states), norm))
     return accounts._spent, active
 
