@@ -1,12 +1,13 @@
 """Limits that a holder changes on the console: checked as a policy is, in force at once, and kept."""
 
 import json
+import re
 
 import pytest
 
 from almoner.errors import AlmonerError
 from almoner.service import explain, opened
-from almoner.service.policies import Policy
+from almoner.service.policies import Limits, Policy
 from page_reader import Reader
 from services import TOKENS, Door, Service, service_folder
 
@@ -132,3 +133,13 @@ def test_a_damaged_file_is_refused(running, tmp_path, text):
     (tmp_path / "people.ledger.limits").write_text(text)
     with pytest.raises(AlmonerError, match=r"people.ledger.limits|analysts.ann.share"):
         opened(Policy.read(tmp_path / "policy.toml"))
+
+
+def test_the_form_has_a_field_for_each_limit_and_no_other(tmp_path):
+    """The console asks for the analyst and the limits of a policy, by the names that its lines have."""
+    made = Running(service_folder(tmp_path))
+    try:
+        (form,) = re.findall(r'<form[^>]*action="\./limits".*?</form>', made.console.get("/").text, re.S)
+    finally:
+        made.service.close()
+    assert set(re.findall(r' name="(\w+)"', form)) == {"form", "analyst", *Limits.model_fields}

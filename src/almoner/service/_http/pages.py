@@ -330,7 +330,8 @@ class Console(_Pages):
         told, people, spending, alarms = refusing(lambda: (api.overview(), api.people(), api.spending(), api.alarms()))
         values = {"visit": visit, "api": api, "told": told, "people": people, "spending": spending, "alarms": alarms}
         days, may = _days(spending["by_day"]), visit.name in api.hashes("policy").values()
-        values |= {"find": find, "found": found, "limits": told_of(Limits) if may else {}}
+        limits = {name: told for name, told in told_of(Limits).items() if may and name in Limits.model_fields}
+        values |= {"find": find, "found": found, "limits": limits}
         return _html.render("console.html", **values, days=days, most=_DAYS, kinds=KINDS)
 
 
