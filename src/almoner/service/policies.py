@@ -4,6 +4,7 @@
 them the tables of docs/service/policy.md are made, and ``almoner schema policy``.
 """
 
+import errno
 import hashlib
 import json
 import re
@@ -392,11 +393,13 @@ class Policy:
             ArgumentError: something in it breaks a rule; the message has the key and the rule, and no value.
         """
         given = cls.of(toml(Path(path)), Path(path).parent)
-        if not given.limits_file.exists():
-            return given
         try:
             return given.with_limits(json.loads(given.limits_file.read_bytes()))
+        except FileNotFoundError:
+            return given
         except (OSError, AttributeError, TypeError, ValueError) as error:
+            if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # nor can a ledger have that name
+                return given
             wanted = "put the file back as the service wrote it, or remove it: then the policy's limits hold"
             raise DataError(f"{given.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
 
