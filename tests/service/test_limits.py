@@ -2,11 +2,14 @@
 
 import json
 import re
+import time
+from threading import Thread
 
 import pytest
 
 from almoner.errors import AlmonerError
 from almoner.service import explain, opened
+from almoner.service._holder_api import CHANGE
 from almoner.service.policies import Limits, Policy
 from page_reader import Reader
 from services import TOKENS, Door, Service, service_folder
@@ -58,6 +61,32 @@ def test_a_limit_holds_at_once_and_after_a_restart(tmp_path):
     said = "\n".join(explain(Policy.read(tmp_path / "policy.toml")))
     assert "analysts.ann.share was changed on the console, from 0.5 to 0.01" in said
     assert (tmp_path / "people.ledger.limits").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_change_that_the_file_replaced_never_comes_back(running, tmp_path):
+    """Also where the line becomes again what it was, what was changed on the console before does not hold."""
+    policy = tmp_path / "policy.toml"
+    text = policy.read_text()
+    running.change(share="0.4")
+    policy.write_text(text.replace("share = 0.5", "share = 0.1"))
+    running.again()
+    policy.write_text(text.replace("share = 0.5", "share = 0.5  # as it was"))
+    running.again()
+    assert running.share() == 0.5
+    running.change(share="0.3")
+    assert (running.share(), running.again(), running.share()) == (0.3, [], 0.3)
+
+
+def test_two_changes_at_once_both_hold(running):
+    """A change that waits for another begins with what that one left."""
+    with CHANGE:
+        waiting = Thread(target=lambda: running.change(share="0.2"))
+        waiting.start()
+        time.sleep(0.5)
+        running.api.change_policy(running.api.policy.with_limits({"bob": {"share": [0.5, 0.3]}}))
+    waiting.join()
+    assert running.share() == 0.2
+    assert running.bob.get("/v1/me").json()["limits"]["share"] == 0.3
 
 
 def test_a_line_of_the_file_that_is_changed_later_holds(running, tmp_path):
@@ -118,7 +147,7 @@ def test_a_change_that_cannot_be_kept_is_not_made(running, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("almoner.service._holder_api.whole_file", full)
+    monkeypatch.setattr("almoner.service.policies.whole_file", full)
     told = running.change(share="0.2")
     assert (told.status_code, running.share()) == (422, 0.5)
     assert "cannot be written" in told.text

@@ -62,14 +62,14 @@ def quote(
     new = not Ledger.exists(questions.ledger)
     with questions.look() as session:
         quotes, stored = questions.quote(session), {each.key for each in questions.analyst(session).answers()}
-        together = _together(quotes, stored, session)
+        together, _ = _together(quotes, stored, session)
     table, about = _quoted(quotes, stored)
     if table.write(csv):
         return
     if as_json:
         print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
     else:
-        show(table, about, *together, *([_NOT_THERE.format(plan)] if new else []))
+        show(table, about, *filter(None, [together]), *([_NOT_THERE.format(plan)] if new else []))
 
 
 def _plan(file: Path, ledger: str | None, csv: Path | None = None, *, force: bool = False) -> "Plan":
@@ -81,19 +81,19 @@ def _plan(file: Path, ledger: str | None, csv: Path | None = None, *, force: boo
     return plan
 
 
-def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session") -> list[str]:
-    """The price of all questions that are not answered yet, for a person who is in each of them; public."""
+def _together(quotes: "Mapping[str, Quote]", stored: set[str], session: "Session") -> tuple[str, bool]:
+    """The price of all questions that are not answered yet, for a person who is in each; if it is beyond the budget."""
     new = [each for key, each in quotes.items() if key not in stored]
     if len(new) < 2 or session.ledger.periods is not None:
-        return []
+        return "", False
     total = sum(each.of_budget for each in new)
     share, who = f"{shown(100 * total, 3)} % of the budget", "a person who is in all of them"
     said = f"Together these {len(new)} questions cost {who} {share}."
     if total <= 1:
-        return [said]
+        return said, False
     more = total if new[0].epsilon is not None else total**0.5
     later = "Later ones will be refused, or, with anyway = true, leave such people out or count them for less."
-    return [f"{said} {later} With {ceil(100 * more) / 100:g} times the noise all of them would fit."]
+    return f"{said} {later} With {ceil(100 * more) / 100:g} times the noise all of them would fit.", True
 
 
 def _quoted(quotes: "Mapping[str, Quote]", stored: set[str]) -> tuple[Listing, str]:
@@ -132,9 +132,9 @@ def ask(
     questions = _plan(plan, ledger, csv, force=force)
     with questions.open() as session:
         before = {each.key for each in questions.analyst(session).answers()}
-        for said in _together(questions.quote(session), before, session):
-            if "Later ones" in said:
-                print(said, file=sys.stderr)
+        said, beyond = _together(questions.quote(session), before, session)
+        if beyond:
+            print(said, file=sys.stderr)
         answers = questions.ask(session)
     if _write_csv(answers, csv):
         return

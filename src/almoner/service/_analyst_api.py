@@ -16,7 +16,7 @@ from io import StringIO
 from itertools import takewhile
 from math import ceil, inf
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from almoner import _check, _extras
 from almoner.errors import ArgumentError, BudgetExceeded, DataError, LedgerError
@@ -206,6 +206,9 @@ class AnalystApi:
         self.policy, self.session = policy, session
         for place in policy.stale:
             _LOG.warning("%s was changed on the console, and in the policy since: the policy holds", place)
+        if policy.stale:  # also where the policy's line becomes again what it was
+            with suppress(OSError):
+                policy.keep_limits()
         path = session.ledger.store.path
         self._file = None if path is None else (path, path.stat())
 
@@ -356,8 +359,8 @@ class AnalystApi:
             self._forget_dummy()
             self.metrics.count("failures", kind=type(error).__name__)
             raise Refused(503, "dummy", FIXED_TEXTS["dummy"], retry=60) from None
-        body = answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget)
-        return quote_of(quoted), self.arranged(terms, values, Reply(body, False, answer))
+        reply = Reply(answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget), False, answer)
+        return quote_of(quoted), self.arranged(terms, values, reply) if is_statement(values) else reply
 
     def _forget_dummy(self) -> None:
         if self._dummy is not None:
@@ -423,11 +426,8 @@ class AnalystApi:
         return Reply(body, found is not None, answer)
 
     def arranged(self, terms: AnalystTerms, values: object, reply: Reply) -> Reply:
-        """The reply to a statement, with the rows that it says to show; to other questions as it is."""
-        statement = asked(values) if isinstance(values, dict) and values.get("ask") == "sql" else None
-        if not isinstance(statement, Sql):
-            return reply
-        shown = self._views[terms.name].shown(statement, reply.answer)
+        """The reply to a statement, with the rows that it says to show; Refused, where its order compares keys."""
+        shown = _told(lambda: self._views[terms.name].shown(cast(Sql, asked(values)), reply.answer))
         body: Any = {**reply.body, "rows": {"columns": shown.columns, "rows": shown.rows}}
         return reply._replace(body=body)
 
@@ -465,6 +465,11 @@ class AnalystApi:
 
     def _share(self, public: Mapping[str, Any]) -> float:
         return int(public["price"]) / self.session.ledger.budget_units
+
+
+def is_statement(values: object) -> bool:
+    """True for plain values that ask a SELECT."""
+    return isinstance(values, dict) and values.get("ask") == "sql"
 
 
 def csv_of(answers: list[Answer]) -> str:

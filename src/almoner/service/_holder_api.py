@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from os import SEEK_END
 from typing import Any, TypeVar
 
-from almoner._disk import whole_file
 from almoner.errors import AlmonerError, ArgumentError
 from almoner.ledger import backup, summary
 from almoner.service._analyst_api import DATA_TEXTS, AnalystApi
@@ -183,8 +182,9 @@ class HolderApi:
 
     def limit(self, name: str, wanted: Mapping[str, Any], who: str) -> None:
         """Change limits of an analyst, at once and for later starts; ArgumentError where a policy's may not be so."""
-        api, before = self.analysts, self.analysts.policy
+        api = self.analysts
         with CHANGE:
+            before = api.policy
             if name not in before.analysts:
                 raise ArgumentError("analyst must be one of the policy")
             now, fields = before.analysts[name].limits, dict(before.changed.get(name, {}))
@@ -193,8 +193,7 @@ class HolderApi:
             after = before.with_limits({**before.changed, name: fields})
             lines = api.change_policy(after)
             try:
-                with whole_file(after.limits_file) as file:
-                    file.write(json.dumps(after.changed).encode())
+                after.keep_limits()
             except OSError as error:
                 api.change_policy(before)
                 raise ArgumentError(f"{after.limits_file} cannot be written: {error.strerror}") from None

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
+from almoner import _extras
 from almoner._check import unquoted
+from almoner._disk import whole_file
 from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import to_float
 from almoner.errors import ArgumentError, DataError
@@ -312,8 +314,8 @@ class PolicyFile(AccountsPart):
         for kind, parts in (("analysts", self.analysts), ("holders", self.holders)):
             for name, access in parts.items():
                 own = {given if given.startswith("sha256:") else f"{kind} {given}" for given in access.tokens}
-                if shared := tokens & own:
-                    line = "token" if min(shared, key=len).startswith("sha256:") else "login"
+                for given in tokens & own:
+                    line = "token" if given.startswith("sha256:") else "login"
                     raise broken(f".{kind}.{name}.{line} must be of {name} alone")
                 if access.login is not None and self.oidc is None:
                     raise broken(f".{kind}.{name}.login needs [oidc], with the issuer that says it")
@@ -336,6 +338,8 @@ class Policy:
     """Limits that were changed on the console, and are in force: the file's, and the new one."""
     stale: tuple[str, ...] = ()
     """Places of others whose lines in the file were changed later, and hold."""
+    secret: str | None = field(default=None, repr=False)
+    """The client's secret of ``[oidc]``."""
 
     @property
     def watch(self) -> Watch | None:
@@ -353,21 +357,20 @@ class Policy:
         otherwise = "visits" if on_a_server(ledger) else f"{ledger}.visits"
         return self.plan.folder / (self.file.service.visits or otherwise)
 
-    def sign_on_secret(self) -> str | None:
-        """The client's secret of ``[oidc]``, from its file; ArgumentError: it cannot be read."""
-        part = self.file.oidc
-        if part is None or part.secret is None:
-            return None
-        try:
-            return (self.plan.folder / part.secret).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeError) as error:
-            raise ArgumentError(f"oidc.secret={part.secret!r} cannot be read: {type(error).__name__}") from None
-
     @property
     def limits_file(self) -> Path:
         """The file of limits that were changed on the console, beside a ledger that is a file, or beside the policy."""
         ledger = str(self.plan.ledger)
         return self.plan.folder / ("limits" if on_a_server(ledger) else f"{ledger}.limits")
+
+    def keep_limits(self) -> None:
+        """Write the file of limits that were changed on the console; those that are stale never hold again."""
+        kept = {name: dict(fields) for name, fields in self.changed.items()}
+        for place in self.stale:
+            name, _, each = place.removeprefix("analysts.").rpartition(".")
+            kept.setdefault(name, {})[each] = [inf, inf]
+        with whole_file(self.limits_file) as file:
+            file.write(json.dumps(kept).encode())
 
     def with_limits(self, changes: Changes) -> "Policy":
         """The policy of the file with changed limits, checked as it is; where the file has another since, it holds."""
@@ -427,7 +430,19 @@ class Policy:
             own = {each: getattr(part, each) for each in Limits.model_fields if each in part.model_fields_set}
             access = {each: getattr(part, each) for each in AnalystAccess.model_fields}
             analysts[name] = AnalystTerms(name=name, limits=file.limits.model_copy(update=own), **access)
-        return cls(plan, file, analysts, values)
+        return cls(plan, file, analysts, values, secret=_secret(file.oidc, folder) if file.oidc else None)
+
+
+def _secret(part: SignOnPart, folder: Path) -> str | None:
+    """The client's secret, from its file; ArgumentError: it cannot be read. MissingExtra: nobody can sign on."""
+    with _extras.need("joserfc", "httpx2", extra="oidc"):
+        import httpx2  # noqa: F401
+        import joserfc  # noqa: F401
+    try:
+        return None if part.secret is None else (folder / part.secret).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        wanted = 'the path of a file from the policy\'s folder, such as secret = "oidc.secret"'
+        raise ArgumentError(f"oidc.secret cannot be read ({type(error).__name__}): give {wanted}") from None
 
 
 def fixed_part(before: Policy, after: Policy) -> str | None:

@@ -338,6 +338,7 @@ def test_a_colleague_reads_an_answer_by_its_link(tmp_path):
         link = "/answer?of=ann&key=mon+day"
         assert f".{link}" in [named["href"] for named in own.all("a")]
         head, left = running.api.session.ledger.head, running.bob.get("/v1/me").json()["left"]
+        assert bob.get("/download?of=ann").status_code == 400  # only by their keys
         page = Reader(bob.get(link).text)
         assert "Asked by ann" in page.text
         assert value_shown(told["values"][0], *told["intervals"][0]) in page.text
@@ -354,6 +355,7 @@ def test_a_colleague_reads_an_answer_by_its_link(tmp_path):
             bob.get(f"/answer?of={of}&key={key}") for of in ("ann", "eve", "", "old") for key in ("mon day", "x")
         ]
         refused += [ann.get("/answer?of=bob&key=x"), bob.get("/download?of=ann&key=mon day")]
+        refused += [bob.get("/download?of=ann")]
         assert {(each.status_code, Reader(each.text).text) for each in refused} == {(404, Reader(refused[0].text).text)}
         assert running.bob.get("/v1/answer?key=mon day&of=ann").status_code == 404
         assert "Link for colleagues" not in ann.get("/answer", params={"key": "mon day"}).text

@@ -1,6 +1,9 @@
 """Single sign-on: an issuer of OpenID Connect says who visits; what it did not say for this login lets nobody in."""
 
+import json
 import time
+import tomllib
+from pathlib import Path
 
 import pytest
 from joserfc.jwk import KeySet
@@ -210,6 +213,43 @@ def test_a_visit_ends_with_its_line(tmp_path, at):
         assert come_back(made.door(), at).status_code == 403
 
 
+def test_a_policy_that_cannot_be_signed_on_by_is_not_taken(tmp_path, at):
+    """A policy whose secret is gone is refused when it is read again; the pages go on with the one before."""
+    folder = service_folder(tmp_path, policy(at, 'secret = "oidc.secret"'))
+    (folder / "oidc.secret").write_text("client-secret\n", encoding="utf-8")
+    with service(folder) as made:
+        assert come_back(made.door(), at).status_code == 200
+        (folder / "oidc.secret").unlink()
+        with pytest.raises(ArgumentError, match=r"oidc\.secret cannot be read"):
+            Policy.read(folder / "policy.toml")
+        assert made.door().get("/login").status_code == 200
+        assert come_back(made.door(), at).status_code == 200
+
+
+def test_who_is_not_let_in_is_in_the_log(tmp_path, at):
+    """Each login that the issuer or the policy refused has a line, without what the issuer said."""
+    with service(service_folder(tmp_path, f'log = "lines"\n{policy(at)}')) as made:
+        at.broken = 500, {}
+        made.door().get("/signin")
+        at.broken, at.claims = None, {"sub": "eve-at-issuer"}
+        come_back(made.door(), at)
+        at.claims = {"aud": "other"}
+        come_back(made.door(), at)
+    lines = [json.loads(line) for line in (tmp_path / "lines").read_text(encoding="utf-8").splitlines()]
+    codes = [line["code"] for line in lines if line["did"] == "request" and "code" in line]
+    assert codes == ["issuer", "login", "sign-on"]
+    assert "eve-at-issuer" not in json.dumps(lines)
+
+
+def test_the_page_s_lines_are_read(tmp_path):
+    """What docs/service/sign-on.md shows fits into a policy."""
+    page = (Path(__file__).parents[3] / "docs" / "service" / "sign-on.md").read_text(encoding="utf-8")
+    shown = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
+    (tmp_path / shown["oidc"]["secret"]).write_text("secret", encoding="utf-8")
+    read = Policy.of({**tomllib.loads(POLICY), **shown}, tmp_path)
+    assert (read.secret, read.analysts["ann"].login) == ("secret", "ann@example.org")
+
+
 def test_tries_are_few(opened):
     """Logins that are begun count among those that one address may try in a minute."""
     door = opened.door()
@@ -232,7 +272,7 @@ def test_lines_that_make_no_sense_are_refused(tmp_path, at, line, change):
     text = policy(at).replace(*change)
     assert text != policy(at)
     with pytest.raises(ArgumentError, match=line):
-        Policy.read(service_folder(tmp_path, text) / "policy.toml").sign_on_secret()
+        Policy.read(service_folder(tmp_path, text) / "policy.toml")
 
 
 def test_a_login_needs_an_issuer(tmp_path, at):

@@ -27,7 +27,8 @@ __all__ = [
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
-_WRONG = 30  # requests with a wrong token from one address that have a line in the log, in a minute
+_STRANGERS = ("token", "sign-on", "login", "issuer")  # codes of requests by whoever is not known
+_WRONG = 30  # of these from one address that have a line in the log, in a minute
 _LOG = logging.getLogger("almoner.service")
 
 _FACTS: ContextVar[dict[str, object]] = ContextVar("facts of the request that is being answered")
@@ -137,7 +138,8 @@ class Guard:
             self._metrics.count("requests", route=name, status=str(status), port=self._port)
             self._metrics.took(name, time.monotonic() - began)
             address = (scope.get("client") or ("",))[0]
-            if "who" in facts or (facts.get("code") == "token" and not self._strangers.wait(address, _WRONG)):
+            stranger = facts.get("code") in _STRANGERS and not self._strangers.wait(address, _WRONG)
+            if "who" in facts or stranger:
                 told = {"port": self._port, "address": address, "method": scope["method"], "route": name}
                 _LOG.info("request", extra={"facts": {**told, "status": status, **facts}})
 

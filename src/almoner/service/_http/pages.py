@@ -91,7 +91,6 @@ class _Pages:
     ) -> None:
         self._analysts, self._hashes, self._unknown, self._words = api, hashes, unknown, words
         self._sign_on: tuple[Any, SignOn] | None = None
-        self._signs_on()  # a policy whose [oidc] cannot be used is refused at once
         self._visits = Visits(cookie, api.policy, hashes)
         self.handlers: list[tuple[str, str, Handler]] = [
             ("GET", "/", self._page(self._home)),
@@ -124,7 +123,7 @@ class _Pages:
         if self._sign_on is None or self._sign_on[0] is not part:
             from almoner.service._http.sign_on import SignOn
 
-            self._sign_on = part, SignOn(part, address, policy.sign_on_secret())
+            self._sign_on = part, SignOn(part, address, policy.secret)
         return self._sign_on[1]
 
     def _tried(self, make: Handler) -> Handler:
@@ -244,7 +243,8 @@ class AnalystPages(_Pages):
     async def _download(self, _: Visit, who: AnalystTerms, fields: Fields) -> Response:
         key, owner = fields.get("key", ""), self._api.owner(who, fields.get("of"))
         given = await asyncio.to_thread(self._api.stored, owner, key) if fields.get("as") == "json" else None
-        return await table(self._api, owner, [key] if key else None) if given is None else json_response(given.body)
+        keys = [key] if key or owner is not who else None  # of own answers all, of a colleague's one
+        return await table(self._api, owner, keys) if given is None else json_response(given.body)
 
     async def _ask(self, visit: Visit, who: AnalystTerms, fields: Fields) -> Response:
         made, ledger = fields.get("made", "") or _new_key(), self._api.session.ledger  # one form asks one thing once

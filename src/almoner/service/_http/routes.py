@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from almoner._tokens import holder_of
 from almoner.errors import AlmonerError, UnknownPerson
-from almoner.service._analyst_api import NO_ANSWER, AnalystApi, Reply
+from almoner.service._analyst_api import NO_ANSWER, AnalystApi, Reply, is_statement
 from almoner.service._bodies import QuoteBody, Refused, parsed, problem_of, refusing
 from almoner.service._holder_api import HolderApi, in_holder_thread
 from almoner.service._http.application import Handler, Request, Response, body_of, json_response, note
@@ -157,10 +158,11 @@ async def ask(
         if refused.code in ("internal", "data", "away", "changed", "ledger"):
             api.metrics.count("failures", kind=type(error).__name__)
     for key, each in told.items():
-        if isinstance(each, Refused):
+        if isinstance(each, Reply) and is_statement(questions[key]):
+            with suppress(Refused):  # it is paid: what cannot be shown so is shown whole
+                told[key] = await asyncio.to_thread(api.arranged, terms, questions[key], each)
+        elif isinstance(each, Refused):
             api.metrics.count("refusals", code=each.code)
-        else:
-            told[key] = await asyncio.to_thread(api.arranged, terms, questions[key], each)
     return {key: told[key] for key in questions}
 
 
