@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,13 +12,17 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+SLOW = set(Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines())
+"""Tests that took more than half a second (`python tools/slow_tests.py` lists them); `make rest` runs them."""
+
+
 def pytest_collection_modifyitems(items):
-    """Mark each test that needs the server of PostgreSQL or the site, and the cases after those for the quick suite."""
+    """Mark each test that needs the server of PostgreSQL or the site, or is slow, and cases but for the first ones."""
     cases = Counter()
     for item in items:
         if "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.server)
-        if "site" in getattr(item, "fixturenames", ()):
+        if "site" in getattr(item, "fixturenames", ()) or item.nodeid in SLOW:
             item.add_marker(pytest.mark.slow)
         quick = item.get_closest_marker("quick")
         if quick is not None:

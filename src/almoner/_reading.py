@@ -74,16 +74,23 @@ class Model(pydantic.BaseModel):
 
 def _wrong_names(model: type[Model], values: Mapping[str, Any]) -> str:
     """The sentence on a name that is not known, or is missing; empty if there is none."""
-    known = {each.alias or name: each for name, each in model.model_fields.items()}
+    known, needed = _names(model)
     for name in values:
         if name not in known:
             near = get_close_matches(str(name), known, 1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             return f".{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}"
-    missing = [name for name, each in known.items() if each.is_required() and name not in values]
+    missing = [name for name in needed if name not in values]
     if missing and "ask" in known:
         return f" {values.get('ask')!r} needs {', '.join(missing)}"
     return f".{missing[0]} is missing{line(missing[0])}" if missing else ""
+
+
+@cache
+def _names(model: type[Model]) -> tuple[list[str], list[str]]:
+    """The names that a model knows, and those that it needs."""
+    names = {each.alias or name: each.is_required() for name, each in model.model_fields.items()}
+    return list(names), [name for name in names if names[name]]
 
 
 def check_names(model: type[Model], values: Mapping[str, Any]) -> None:

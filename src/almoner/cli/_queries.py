@@ -152,8 +152,7 @@ def summary(
     epsilon: OptionalEpsilon = None,
     delta: Delta = 1e-6,
     price: Annotated[
-        float | None,
-        Option(help="The most that it costs a person, in the ledger's unit; else all of a new ledger."),
+        float | None, Option(help="The most that it costs a person, in the ledger's unit; else all of a new ledger.")
     ] = None,
     bounds: Annotated[list[str] | None, Option(help="Public bounds of a column, as age=0:120.")] = None,
     clip: Annotated[float | None, Option(help="The most rows of a person that count; else none are.")] = None,

@@ -194,12 +194,7 @@ class PlannedBound(ByRemainder, Boundary):
         return min((now.ahead * count - used) // count for used, (_, count) in zip(now.used, self.parts, strict=True))
 
     def _in_context(
-        self,
-        now: _Run,
-        context: int,
-        leaf: mechanisms.Mechanism,
-        count: int,
-        prices: tuple[_anytime.Run, Exchanges],
+        self, now: _Run, context: int, leaf: mechanisms.Mechanism, count: int, prices: tuple[_anytime.Run, Exchanges]
     ) -> tuple[_Run, int] | None:
         """Holdings, and the number of rounds, if what is left before the next checkpoint buys them; else None."""
         run, exchanges = prices

@@ -440,6 +440,8 @@ class AnalystApi:
     @_check.unquoted()
     def _allowed(self, terms: AnalystTerms, values: object) -> tuple[Question, Quote]:
         """The question and its quote, if the analyst may ask it by its form: cells and least price."""
+        if isinstance(values, dict) and len(tables := self.policy.file.tables) == 1 and not is_statement(values):
+            values = {"table": next(iter(tables)), **values}  # by which it need not be made anew
         read = asked(values)  # how many numbers an answer has may depend on what is left to the policy or data set
         question = _told(lambda: self._views[terms.name].filled(read))
         if isinstance(read, Sql):

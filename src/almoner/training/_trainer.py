@@ -192,13 +192,7 @@ class Trainer(OfModule):
         Raises:
             Errors in arguments or in the module are raised before anything is charged.
         """
-        beside: dict[str, Any] = {
-            "callbacks": callbacks,
-            "watch": watch,
-            "shares": shares,
-            "folder": folder,
-            "public": public,
-        }
+        beside = dict[str, Any](callbacks=callbacks, watch=watch, shares=shares, folder=folder, public=public)
         for _ in self.steps(inputs, targets, people, **beside):
             pass
         return self._view
@@ -260,11 +254,7 @@ class Trainer(OfModule):
         settings, processes = self._settings, self._processes
         same: dict[str, Any] = {}
         if not processes.single:
-            same = settings.fixed() | {
-                "steps": settings.last_step,
-                "rate": settings.sampling.rate,
-                "seed": self._seed,
-            }
+            same = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
             same |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
             same |= {"budget": repr(settings.budget), "individual": settings.individual}
             # of a sharded module each draws all noise, which other kinds of devices would draw otherwise

@@ -162,8 +162,7 @@ FILES = {
 
 def schema(
     data: Annotated[
-        Path,
-        Argument(help=f"A CSV or Parquet file with the people's data; or one of the words {', '.join(FILES)}."),
+        Path, Argument(help=f"A CSV or Parquet file with the people's data; or one of the words {', '.join(FILES)}.")
     ],
     target: Annotated[str | None, Option(help="The column to predict.")] = None,
     person: Person = None,

@@ -318,13 +318,13 @@ class Analyst(Uncopyable):
         if asked.error is not None:
             asked = session.with_error(asked, facts)
         trial = stand_in(asked, pure=session.pure)
-        session.plan(trial, described(trial))  # refuses what could not be asked
+        session.plan(trial, values := described(trial))  # refuses what could not be asked
         closed = with_known_auto(asked, self._who, find) if asked.open else trial
         left = facts.left_in(session.span(closed or trial))
-        if closed is None:
-            known = quote(trial, budget, left=left)  # the noise is not known before the clip is chosen
-            return replace(known, standard_errors={}, margins={}, half_width=None)
-        known = quote(closed, budget, left=left, released=facts.released(described(closed)))
+        if closed is None:  # the noise is not known before the clip is chosen
+            return replace(quote(trial, budget, left=left), standard_errors={}, margins={}, half_width=None)
+        released = facts.released(values if closed is trial else described(closed))
+        known = quote(closed, budget, left=left, released=released)
         return replace(known, alone=None if session.pure else alone)
 
     def filled(self, asked: Question) -> Question:

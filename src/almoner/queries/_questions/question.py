@@ -12,7 +12,7 @@ So is one that leaves out bounds, or keys of ``by``, which the session's data se
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from math import floor, inf, isqrt, nextafter, prod, sqrt
@@ -145,9 +145,9 @@ class Question(Generic[Told]):
     """True if an interval's width depends on more than the noise, such as on how many rows there are."""
 
     def __post_init__(self) -> None:
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         ask = type(self).__name__.lower()
-        checked = dict(read(model_of(type(self), ask=ask), {"ask": ask, **given}))  # type: ignore[arg-type]
+        model = model_of(type(self), ask=ask)  # type: ignore[arg-type]
+        checked = dict(read(model, {name: getattr(self, name, ask) for name in model.model_fields}))
         del checked["ask"]
         set_fields(self, **checked)
         by: Any = self.by

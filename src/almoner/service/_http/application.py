@@ -35,14 +35,14 @@ _FACTS: ContextVar[dict[str, object]] = ContextVar("facts of the request that is
 
 Handler = Callable[[Request], Awaitable[Response]]  # answers a request
 
-_HEADERS: Mapping[str, str] = {
-    "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
+_HEADERS = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
 }
 
 _PAGES = (
@@ -117,7 +117,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 has = {bytes(name).lower() for name, _ in message.get("headers", ())}
-                more = [(n.encode(), v.encode()) for n, v in _HEADERS.items() if n.encode() not in has]
+                more = [each for each in _HEADERS.items() if each[0] not in has]
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
