@@ -13,7 +13,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 SLOW = set(Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines())
-"""Tests that took more than half a second (`python tools/slow_tests.py` lists them); `make rest` runs them."""
+"""Tests that took more than 0.3 seconds (`python tools/slow_tests.py` lists them); `make rest` runs them."""
 
 
 def pytest_collection_modifyitems(items):

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "slow.txt"
-SECONDS = 0.5
+SECONDS = 0.3
 QUICK = ("tests/test_house.py", "tests/test_prose.py")  # what they look at, each change may break
 
 

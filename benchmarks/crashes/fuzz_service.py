@@ -173,10 +173,10 @@ def fuzzed(folder: Path, requests: int, seed: int) -> dict[str, object]:
                 door, scope, body = request_of(draw, visits)
                 if not draw.randrange(50):
                     made.api.rates, made.api.logins, made.api.strangers = (type(made.api.rates)() for _ in range(3))
-                status, told = await answered(doors[door], scope, body)
-                kept.write(told + b"\n")
+                status, sent = await answered(doors[door], scope, body)
+                kept.write(sent + b"\n")
                 statuses[f"{door} {status}"] += 1
-                private = door == "analysts" and MARKER.encode() in told  # the data holder is told of people
+                private = door == "analysts" and MARKER.encode() in sent  # the data holder is told of people
                 if status == 500 or private:
                     raise SystemExit(f"{'private' if private else 'failed'}: {door} {scope} {body!r}")
 

@@ -59,8 +59,8 @@ class Client(AbstractContextManager["Client"]):
 
     def quote(self, asked: Asked) -> Quote:
         """Price of a question at worst, and the noise to expect; costs nothing."""
-        told = _numbers(self._send("POST", "/v1/quote", json=_values(asked)))
-        return Quote(of_budget=told.pop("share"), **{name: told[name] for name in told if name != "words"})
+        body = _numbers(self._send("POST", "/v1/quote", json=_values(asked)))
+        return Quote(of_budget=body.pop("share"), **{name: body[name] for name in body if name != "words"})
 
     def ask(self, asked: Asked, *, key: str, fresh: bool = False) -> Answer:
         """Ask a question, and its answer; the same key again gives the same answer and costs nothing.
@@ -76,31 +76,30 @@ class Client(AbstractContextManager["Client"]):
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement: its rows by HAVING, ORDER BY and LIMIT; ``options`` are the fields of ``Sql``."""
         sent: dict[str, Any] = {"json": _values(Sql(text, **options)), "headers": {"idempotency-key": key}}
-        told = self._send("POST", "/v1/answers", **sent)
-        rows = [tuple(map(_numbers, row)) for row in told["rows"]["rows"]]
-        return Rows(_answer(told), tuple(told["rows"]["columns"]), rows)
+        body = self._send("POST", "/v1/answers", **sent)
+        rows = [tuple(map(_numbers, row)) for row in body["rows"]["rows"]]
+        return Rows(_answer(body), tuple(body["rows"]["columns"]), rows)
 
     def dummy(self, asked: Asked) -> Answer:
         """Answer about made-up data of the public shape; costs nothing, and its key and ``about`` say DUMMY."""
-        told = self._send("POST", "/v1/dummy", json=_values(asked))["answer"]
-        answer = _answer(told)
-        return replace(answer, about=told["about"])
+        body = self._send("POST", "/v1/dummy", json=_values(asked))["answer"]
+        return replace(_answer(body), about=body["about"])
 
     def batch(self, asked: Mapping[str, Asked], *, fresh: bool = False) -> dict[str, Answer | ServiceRefused]:
         """Ask questions by their keys together, 64 at a time; a refusal stands in the place of an answer."""
-        rest, told = {key: _values(each) for key, each in asked.items()}, dict[str, Answer | ServiceRefused]()
+        rest, answers = {key: _values(each) for key, each in asked.items()}, dict[str, Answer | ServiceRefused]()
         gives_up = time.monotonic() + self._patience
         while rest:
             part = dict(islice(rest.items(), _MOST))
             body = self._send("POST", "/v1/batch", json={"questions": part}, params={"fresh": fresh})
             refused = {key: _refused(each) for key, each in body["refused"].items()}
-            told |= {key: _answer(each) for key, each in body["answers"].items()} | refused
+            answers |= {key: _answer(each) for key, each in body["answers"].items()} | refused
             later = {key: each.retry_after for key, each in refused.items() if each.retry_after}
             wait = max(later.values(), default=0.0)
             again = later if wait <= gives_up - time.monotonic() else {}
             time.sleep(wait if again else 0)
             rest = {key: each for key, each in rest.items() if key not in part or key in again}
-        return {key: told[key] for key in asked}
+        return {key: answers[key] for key in asked}
 
     def answers(self) -> list[dict[str, Any]]:
         """Key, day, question and price of each own answer, newest first."""

@@ -241,7 +241,7 @@ class Planned(ByRemainder, WithFailures[int]):
         return self.person_tables(leaf)[0](top=True)
 
     def person_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[..., planned_table.Table]]:
-        """For accounts per person: prices of all norms, in rounds of the own kind first; built when they are called.
+        """Prices of all norms, for accounts per person: first those in rounds of the own kind; built when called.
 
         Guarantee: that of ``person_table``.
         """

@@ -161,8 +161,9 @@ class _Prices:
 class FromPlan:
     """Prices on a grid of norms and of planned rounds that are left; norms are rounded up, what is left down.
 
-    A person who has the price in change pays in change, and any other exchanges planned rounds. Who can do neither by
-    the first table looks at the next. Tables are built when somebody looks at them; ``top`` has the largest norm alone.
+    A person who has the price in change pays in change; any other person exchanges planned rounds. Whoever can do
+    neither by the first table looks at the next. Tables are built when somebody looks at them; ``top`` has the largest
+    norm alone.
     """
 
     top: planned_table.Table
