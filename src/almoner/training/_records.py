@@ -120,9 +120,7 @@ class PublicRecords:
         others = (*private.inputs, private.targets)
         form, wanted = ([(tuple(part.shape[1:]), part.dtype) for part in each] for each in (parts, others))
         if not count or form != wanted or inputs.names != private.inputs.names:
-            raise ArgumentError(
-                f"public: {count} records of {form}: give some, each of the private ones' form, {wanted}"
-            )
+            raise ArgumentError(f"public: {count} records of {form}: give some of the private ones' form, {wanted}")
         if any(isinstance(part, Tensor) and not bool(torch.isfinite(part).all()) for part in parts):
             raise ArgumentError("public: numbers must be finite: leave out records with NaN")
         if any(map(_one_memory, parts, others)):
@@ -259,9 +257,7 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         loader: data.DataLoader[Any] = inputs
         inputs, collate = _whole(loader), loader.collate_fn or data.default_collate
     if isinstance(inputs, data.IterableDataset):
-        raise ArgumentError(
-            "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
-        )
+        raise ArgumentError("inputs: an IterableDataset can't be asked for a person's records: use a map-style Dataset")
     given = isinstance(inputs, list) and not loaded
     numbers = given or isinstance(inputs, Tensor | tuple | Mapping) or hasattr(inputs, "__array__")
     if numbers or hasattr(inputs, "to_numpy") or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):
