@@ -152,9 +152,11 @@ class PublicBatches:
 
 def _one_memory(one: Tensor, other: Tensor) -> bool:
     """True if two tensors have numbers in the same place: one of them is a slice of what the other is."""
-    parts = [each for each in (one, other) if isinstance(each, Tensor) and each.is_contiguous()]
-    places = [(each.data_ptr(), each.data_ptr() + each.nbytes) for each in parts if each.device == parts[0].device]
-    return len(places) == 2 and max(start for start, _ in places) < min(end for _, end in places)
+    parts = [each for each in (one, other) if isinstance(each, Tensor) and each.numel()]
+    places = [
+        (each.data_ptr(), each[(-1,) * each.dim()].data_ptr()) for each in parts if each.device == parts[0].device
+    ]
+    return len(places) == 2 and max(first for first, _ in places) <= min(last for _, last in places)
 
 
 def as_rows(
