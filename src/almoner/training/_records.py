@@ -153,10 +153,8 @@ class PublicBatches:
 def _one_memory(one: Tensor, other: Tensor) -> bool:
     """True if two tensors have numbers in the same place: one of them is a slice of what the other is."""
     parts = [each for each in (one, other) if isinstance(each, Tensor) and each.numel()]
-    places = [
-        (each.data_ptr(), each[(-1,) * each.dim()].data_ptr()) for each in parts if each.device == parts[0].device
-    ]
-    return len(places) == 2 and max(first for first, _ in places) <= min(last for _, last in places)
+    ends = [(each.data_ptr(), each[(-1,) * each.dim()].data_ptr()) for each in parts if each.device == parts[0].device]
+    return len(ends) == 2 and max(first for first, _ in ends) <= min(last for _, last in ends)
 
 
 def as_rows(
