@@ -273,7 +273,7 @@ def _layers(
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
 CHOOSING = (
     *("nonzero", "argwhere", "masked_select", "unique", "pack", "sparse", "nested", "tensor_split", "narrow"),
-    *("tolist", "numpy", "__array__", "__int__", "__float__", "__index__"),
+    *("tolist", "numpy", "dlpack", "__array__", "__int__", "__float__", "__index__"),
 )
 ASKING = ("__bool__", "__contains__", "is_nonzero", "equal", "allclose")
 MOVING = (  # words in the names of operations
