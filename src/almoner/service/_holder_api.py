@@ -212,8 +212,8 @@ class HolderApi:
                 file.seek(max(0, file.seek(0, SEEK_END) - _SEARCHED))
                 for line in file:
                     if text in line.decode("utf-8", "replace").casefold():
-                        with suppress(ValueError):  # the first may be half of one
-                            lines.append(json.loads(line))
+                        with suppress(ValueError, TypeError):  # the first may be half of one
+                            lines.append(dict(json.loads(line)))
         return {"asked": asked[:_FOUND], "lines": list(lines)[::-1]}
 
     def exposition(self) -> bytes:
