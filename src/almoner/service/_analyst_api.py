@@ -331,9 +331,8 @@ class AnalystApi:
                     own = len(old.answer.released)
                 numbers += own
                 if own < numbers > terms.limits.cells:
-                    raise Refused(
-                        422, "cells", f"answers of a batch have {terms.limits.cells} numbers at most together"
-                    )
+                    together = f"answers of a batch have {terms.limits.cells} numbers at most together"
+                    raise Refused(422, "cells", together)
                 if old is not None:
                     told[key] = old
             except ArgumentError:
@@ -413,9 +412,8 @@ class AnalystApi:
             self._refuse_beyond(terms, before)
         sharing = [] if fresh else self.policy.file.sharing.analysts
         try:
-            answer = self._views[terms.name].ask(
-                question, key=filed, earlier_of=sharing if terms.name in sharing else None
-            )
+            of = sharing if terms.name in sharing else None
+            answer = self._views[terms.name].ask(question, key=filed, earlier_of=of)
         except ArgumentError:
             if found is None:
                 raise

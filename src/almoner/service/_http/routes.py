@@ -64,11 +64,7 @@ class AnalystRoutes:
         terms, fresh = self._terms(request, "fresh"), _fresh(request)
         keys = request.headers.getlist("idempotency-key")
         if len(keys) != 1:
-            raise Refused(
-                400,
-                "key",
-                "one Idempotency-Key is needed, a name of your own: `Idempotency-Key: visits-1`",
-            )
+            raise Refused(400, "key", "one Idempotency-Key is needed, a name of your own: `Idempotency-Key: visits-1`")
         given = await ask_one(self._api, terms, parsed(await body_of(request)), keys[0], fresh=fresh)
         return json_response(given.body, 200 if given.old else 201)
 
