@@ -72,7 +72,8 @@ def safe_address(address: str) -> str:
     """An address that nobody between can read or change, https or of this machine; ValueError: it is none."""
     parts = urlsplit(address)
     local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
-    if not (parts.scheme == "https" or local) or not parts.hostname or "@" in parts.netloc or parts.fragment:
+    seen = address.isascii() and address.isprintable() and " " not in address  # what goes into a header as it is
+    if not (seen and (parts.scheme == "https" or local) and parts.hostname) or "@" in parts.netloc or parts.fragment:
         raise ValueError(address)
     return address
 
