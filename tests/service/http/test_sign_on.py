@@ -10,6 +10,7 @@ import pytest
 from joserfc.jwk import KeySet
 
 from almoner.errors import ArgumentError
+from almoner.service import explain
 from almoner.service._analyst_api import Rates
 from almoner.service._bodies import Refused
 from almoner.service._http.sign_on import SignOn
@@ -286,6 +287,39 @@ def test_a_visit_ends_with_its_line(tmp_path, at):
         made.api.change_policy(Policy.read(file))
         assert not inside(door)
         assert come_back(made.door(), at).status_code == 403
+
+
+def test_a_visit_ends_with_the_issuer_that_said_it(tmp_path, at):
+    """Where the policy has another issuer or claim, whom the old one let in is out; who came by a token is not."""
+    folder = service_folder(tmp_path, policy(at))
+    file = folder / "policy.toml"
+    text = file.read_text(encoding="utf-8")
+    with service(folder) as made:
+        by_token = made.door()
+        by_token.post("/login", data={"token": TOKENS["ann"]})
+        for change in (
+            (f'issuer = "{at.address}"', 'issuer = "https://other.example"'),
+            ('client = "', 'claim = "email"\nclient = "'),
+        ):
+            door = made.door()
+            come_back(door, at)
+            assert inside(door)
+            file.write_text(text.replace(*change), encoding="utf-8")
+            made.api.change_policy(Policy.read(file))
+            assert not inside(door)
+            assert inside(by_token)
+            file.write_text(text, encoding="utf-8")
+            made.api.change_policy(Policy.read(file))
+            assert inside(door)  # the cookie's time is not over
+
+
+def test_a_policy_says_that_sign_on_needs_https(tmp_path, at):
+    """Where browsers come over https to log in, their cookies are for https alone only if the policy says so."""
+    folder = service_folder(tmp_path, policy(at))
+    said = "and set service.https = true"
+    assert said in "\n".join(explain(Policy.read(folder / "policy.toml")))
+    (folder / "policy.toml").write_text(policy(at).replace("[service]", "[service]\nhttps = true"), encoding="utf-8")
+    assert said not in "\n".join(explain(Policy.read(folder / "policy.toml")))
 
 
 def test_a_policy_that_cannot_be_signed_on_by_is_not_taken(tmp_path, at):

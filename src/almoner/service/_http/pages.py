@@ -91,7 +91,7 @@ class _Pages:
     ) -> None:
         self._analysts, self._hashes, self._unknown, self._words = api, hashes, unknown, words
         self._sign_on: tuple[Any, SignOn] | None = None
-        self._visits = Visits(cookie, api.policy, hashes)
+        self._visits = Visits(cookie, lambda: api.policy, hashes)
         self.handlers: list[tuple[str, str, Handler]] = [
             ("GET", "/", self._page(self._home)),
             ("GET", "/login", self._login),
