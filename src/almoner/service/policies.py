@@ -407,7 +407,7 @@ class Policy:
             return self.with_limits(json.loads(self.limits_file.read_bytes()))
         except (OSError, AttributeError, TypeError, ValueError) as error:
             if getattr(error, "errno", None) in (errno.ENOENT, errno.ENAMETOOLONG):  # a name that no ledger has either
-                return self.with_limits({})
+                return self.with_limits({}) if self.changed else self
             wanted = "put the file back as the service wrote it, or remove it: then the policy's limits hold"
             raise DataError(f"{self.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
 
