@@ -353,15 +353,17 @@ class Policy:
     @property
     def visits(self) -> Path:
         """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
-        ledger = str(self.plan.ledger)
-        otherwise = "visits" if on_a_server(ledger) else f"{ledger}.visits"
-        return self.plan.folder / (self.file.service.visits or otherwise)
+        given = self.file.service.visits
+        return self._beside("visits") if given is None else self.plan.folder / given
 
     @property
     def limits_file(self) -> Path:
         """The file of limits that were changed on the console, beside a ledger that is a file, or beside the policy."""
-        ledger = str(self.plan.ledger)
-        return self.plan.folder / ("limits" if on_a_server(ledger) else f"{ledger}.limits")
+        return self._beside("limits")
+
+    def _beside(self, name: str) -> Path:
+        ledger = self.plan.ledger  # its path has the folder already
+        return self.plan.folder / name if on_a_server(ledger) else Path(f"{ledger}.{name}")
 
     def keep_limits(self) -> None:
         """Write the file of limits that were changed on the console; those that are stale never hold again."""
