@@ -354,18 +354,19 @@ class Policy:
     @property
     def visits(self) -> Path:
         """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
-        ledger = str(self.plan.ledger)
-        otherwise = "visits" if on_a_server(ledger) else f"{ledger}.visits"
-        return self.plan.folder / (self.file.service.visits or otherwise)
+        given = self.file.service.visits
+        return self._beside("visits", "visits") if given is None else self.plan.folder / given
 
     @property
     def limits_file(self) -> Path:
         """The file of limits that were changed on the console: beside the ledger, or by its name beside the policy."""
-        ledger, server = str(self.plan.ledger), on_a_server(str(self.plan.ledger))
-        if server:  # other policies there may have other ledgers
-            parts = urlsplit(ledger)
-            ledger = re.sub(r"[^\w.]+", "-", f"{parts.netloc.rpartition('@')[2]}{parts.path}")
-        return self.plan.folder / f"{ledger}.limits"
+        parts = urlsplit(str(self.plan.ledger))  # other policies beside this one may have other servers' ledgers
+        server = re.sub(r"[^\w.]+", "-", f"{parts.netloc.rpartition('@')[2]}{parts.path}")
+        return self._beside("limits", f"{server}.limits")
+
+    def _beside(self, name: str, on_a_servers: str) -> Path:
+        ledger = self.plan.ledger  # its path has the folder already
+        return self.plan.folder / on_a_servers if on_a_server(ledger) else Path(f"{ledger}.{name}")
 
     def keep_limits(self) -> None:
         """Write the file of limits that were changed on the console; those that are stale never hold again."""
