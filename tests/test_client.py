@@ -146,6 +146,13 @@ def test_a_batch_waits_where_the_service_says_so(running):
     assert told["b"].code == "busy"
 
 
+@pytest.mark.parametrize("token", ["", "abc\n", " abc", "ab\tc", "caf\u00e9"])
+def test_a_token_that_no_service_gave_is_refused_at_once(token):
+    """A line break read from a file is named as such, and not taken for a service that is away; no token is shown."""
+    with pytest.raises(ArgumentError, match=r"^token must be what .* without blanks or line breaks$"):
+        Client("https://statistics.example.org", token)
+
+
 def test_refusals_tell_status_code_and_reason(running):
     """What the service refuses is raised in its words; no token is in any of it."""
     with client(running) as service:

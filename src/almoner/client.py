@@ -43,6 +43,8 @@ class Client(AbstractContextManager["Client"]):
         _check.positive(patience=patience, timeout=timeout)
         if not url.startswith(("https://", "http://")):
             raise ArgumentError("url must begin with https://, as in Client('https://statistics.example.org', token)")
+        if not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+            raise ArgumentError("token must be what `almoner serve --new-token` printed, without blanks or line breaks")
         headers, self.url, self._patience = {"authorization": f"Bearer {token}"}, url, patience
         self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout, **options)
 

@@ -8,6 +8,7 @@ from math import inf, nan
 
 import array_api_strict
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -545,6 +546,21 @@ def test_the_best_guess_of_a_budget_is_never_above_what_is_said():
     assert meaning.largest_advantage([np.nan, -1.0, np.inf, 0.0], [0.0, 0.0, 0.0, 0.25]).tolist() == pytest.approx(
         [1, 1, 1, 0.25]
     )
+
+
+def test_a_series_with_labels_is_refused_and_not_charged_by_place():
+    """Sums by person come sorted from pandas, and accounts stand in another order: nobody pays for another."""
+    people = individual.Filter(["bob", "ann"], filters.Zcdp(rho=1.0))
+    sums = pd.DataFrame({"who": ["bob", "ann"], "paid": [9.0, 1.0]}).groupby("who").paid.sum()
+    step = m.Gaussian(sigma=100.0, sensitivity=10.0)
+    with pytest.raises(ArgumentError, match=r"labels: give series\.loc\[ids\]\.to_numpy\(\)"):
+        people.charge(step, sums)
+    with pytest.raises(ArgumentError, match="labels"):
+        people.charge(m.Zcdp(rho=0.01), sums > 1.0)
+    assert not people.spent().any()
+    people.charge(step, sums.loc[["bob", "ann"]].to_numpy())
+    people.charge(step, sums.reset_index(drop=True))  # no labels: in the accounts' order, as an array
+    assert people.spent()[0] == people.spent()[1] == pytest.approx(82.0 / (2 * 100.0**2))
 
 
 def test_a_budget_that_was_handed_over_opens_no_accounts():

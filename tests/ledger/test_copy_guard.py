@@ -87,6 +87,21 @@ def test_a_witness_that_is_gone_or_cut_off_stops_the_ledger(where):
         opened(where)
 
 
+def test_a_ledger_that_moved_says_how_its_witness_moves(where):
+    """It asks for the witness where the record says it is; from there a new one begins, and the ledger opens."""
+    moved, folder, new = where.with_name("moved"), where.parent / "other volume", where.parent / "new.head"
+    where.rename(moved)
+    folder.rename(where.parent / "gone")
+    with pytest.raises(LedgerError, match="put the witness back into its folder; then `almoner ledger witness "):
+        Ledger.open(moved)
+    (where.parent / "gone").rename(folder)
+    with Ledger.open(moved) as book:
+        book.witnessed_by(new)
+    shutil.rmtree(folder)
+    with Ledger.open(moved) as book:
+        assert new.read_text(encoding="ascii").splitlines()[-1] == str(book.head)
+
+
 def test_a_crash_before_the_witness_was_told_loses_nothing(where):
     """A ledger that is ahead of its witness opens, and the witness catches up."""
     file = where.parent / "other volume" / "head"

@@ -33,6 +33,16 @@ def test_limits_of_an_analyst_stand_before_those_of_all(tmp_path):
     assert policy.analysts["ann"].purpose == "weekly"
 
 
+def test_what_a_service_keeps_stands_beside_its_ledger_from_wherever_it_is_started(tmp_path, monkeypatch):
+    """Limits of the console and keys of visits are in one place, whether the policy's path is relative or not."""
+    read(tmp_path, POLICY)
+    monkeypatch.chdir(tmp_path.parent)
+    for path in (tmp_path, Path(tmp_path.name)):
+        policy = Policy.read(path / "policy.toml")
+        assert policy.limits_file.absolute() == tmp_path / "people.ledger.limits"
+        assert policy.visits.absolute() == tmp_path / "people.ledger.visits"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -150,7 +150,8 @@ def _locked(path: Path) -> Iterator[None]:
                 break
             time.sleep(0.005)
     except OSError:
-        raise LedgerError(f"{path} cannot be made; a witness needs its folder", reason="missing") from None
+        cure = "put the witness back into its folder; then `almoner ledger witness LEDGER --file NEW` may move it"
+        raise LedgerError(f"{path} cannot be made: {cure}", reason="missing") from None
     if not taken:
         raise LedgerError(f"{path} is held by another program", reason="busy")
     try:
