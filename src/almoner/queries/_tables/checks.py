@@ -322,13 +322,13 @@ def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure
         if each.parent is not None:
             continue
         if each.person is not None:
-            csv = sources.is_csv(each.data) and (each.reading.view is None or each.person not in columns)
-            kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
+            csv = each.reading.view is None and sources.is_csv(each.data)
+            seen = columns if each.columns is None or each.person in columns else {}  # they may be a row's entries
+            kind = sources.person_type(seen, own, each.person, each.label("the data"), csv=csv, cure=cure)
             if kind == "BIGINT" and each.spelling != EXACT:
                 raise ArgumentError(f"spelling={each.spelling!r} is for text: {each.person!r} holds whole numbers")
             people[kind] = each, own[each.person]
-            column = "" if each.periods is None else each.periods.column
-            if each.periods is not None and column not in columns:
+            if each.periods is not None and (column := each.periods.column) not in columns:
                 raise ArgumentError(f"periods: {column!r} is no column of the data")
             if each.periods is not None and columns[column] not in ("date", "time"):
                 raise ArgumentError(
