@@ -160,9 +160,7 @@ class Accounts(Uncopyable):
         if isinstance(norms, np.ma.MaskedArray):
             raise ArgumentError("norms must not be a masked array: say who takes part with people=, or with NaN")
         if not callable(index := getattr(norms, "index", len)) and type(index).__name__ != "RangeIndex":
-            raise ArgumentError(
-                "norms must not be a Series with labels: give series.loc[ids].to_numpy()"
-            )
+            raise ArgumentError("norms must not be a Series with labels: give series.loc[ids].to_numpy()")
         given: Array = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
         given = array_api_compat.to_device(given, self._device) if self._device is not None else given
         if tuple(given.shape) != (self._count(where),):
