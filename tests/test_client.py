@@ -149,7 +149,7 @@ def test_a_batch_waits_where_the_service_says_so(running):
 @pytest.mark.parametrize("token", ["", "abc\n", " abc", "ab\tc", "caf\u00e9"])
 def test_a_token_that_no_service_gave_is_refused_at_once(token):
     """A line break read from a file is named as such, and not taken for a service that is away; no token is shown."""
-    with pytest.raises(ArgumentError, match="^token must be what .* without blanks or line breaks$"):
+    with pytest.raises(ArgumentError, match=r"^token must be what .* without blanks or line breaks$"):
         Client("https://statistics.example.org", token)
 
 

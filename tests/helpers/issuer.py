@@ -1,11 +1,12 @@
 """An issuer of OpenID Connect for tests, on this machine, which can be told to lie."""
 
+import gzip
 import hmac
 import json
 import threading
 import time
 from base64 import urlsafe_b64encode
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -18,12 +19,16 @@ CLIENT, SECRET = "almoner", "client-secret"
 
 
 class Issuer:
-    """Codes and what is signed for them; ``claims`` and ``header`` are put over the right ones."""
+    """Codes and what is signed for them; ``claims`` and ``header`` are put over the right ones.
+
+    ``drip``: the seconds that each byte of an answer takes; ``squeezed``: answers are compressed, whoever asks.
+    """
 
     def __init__(self, address):
         self.address, self.key = address, RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
         self.claims, self.header, self.signer, self.algorithm = {}, {}, None, "RS256"
         self.broken, self.more, self.codes, self.asked = None, {}, {}, []
+        self.drip, self.squeezed = 0.0, False
         self.numbers = count()
 
     def code(self, location):
@@ -110,9 +115,15 @@ def issuer():
             self.send_response(status)
             if status in (301, 302):
                 self.send_header("location", made.address + "/.well-known/other")
+            if made.squeezed:
+                body = gzip.compress(body)
+                self.send_header("content-encoding", "gzip")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            for place in range(0, len(body), 1 if made.drip else len(body)):
+                with suppress(OSError):  # nobody waits any more
+                    self.wfile.write(body[place : place + (1 if made.drip else len(body))])
+                time.sleep(made.drip)
 
         def do_GET(self):
             """Answer without a form."""

@@ -119,6 +119,22 @@ def test_new_data_that_do_not_fit_are_not_taken(running, tmp_path):
     assert asked(running, "b")[0] == 201
 
 
+@pytest.mark.parametrize("view", ["", 'view = "SELECT * FROM data"'], ids=["file", "view"])
+@pytest.mark.parametrize("spoil", [lambda text: text.partition("\n")[2], lambda text: f'{text}"{MARKER}9,FR'])
+def test_why_new_data_are_refused_names_nobody(tmp_path, view, spoil):
+    """A file without its line of names has a person's row there: neither the log nor the holder is told of it."""
+    folder = service_folder(tmp_path)
+    text = POLICY.replace('types = { hours = "number", day = "date" }', f"types = {{}}\n{view}")
+    text = text.replace('hours = { low = 0, high = 24, about = "length" }\nday = {}', "")
+    (folder / "policy.toml").write_text(f'log = "lines"\n{text}', encoding="utf-8")
+    file = folder / f"{MARKER}-visits.csv"
+    with service(folder) as made:
+        file.write_text(spoil(file.read_text(encoding="utf-8")), encoding="utf-8")
+        told = f"{reloaded(made, folder)} {(folder / 'lines').read_text(encoding='utf-8')}"
+    assert "the data were not opened again" in told
+    assert MARKER not in told.replace(file.name, "")
+
+
 def test_the_ledger_is_closed_at_the_end_though_the_data_were_opened_again(tmp_path):
     """It outlives the session that opened it, and not the service."""
     files(tmp_path)

@@ -1,5 +1,6 @@
 """Made-up data: drawn from declarations alone, marked as such, of every shape that a policy has; and previews."""
 
+import time
 from contextlib import closing
 
 import pytest
@@ -9,7 +10,7 @@ from almoner.cli import app
 from almoner.errors import BudgetExceeded
 from almoner.queries.plans import question
 from almoner.service import preview
-from almoner.service._analyst_api import DUMMIES
+from almoner.service._analyst_api import DUMMIES, Rates
 from almoner.service._dummy import ABOUT, PEOPLE, Dummy, declared_kinds
 from almoner.service.policies import Policy
 from services import COUNT, MARKER, POLICY, service, service_folder
@@ -190,6 +191,34 @@ def test_tries_are_limited_for_each_analyst(running):
     assert (tried.status_code, tried.json()["code"], "retry-after" in tried.headers) == (429, "rate", True)
     assert running.bob.post("/v1/dummy", json=COUNT).status_code == 200
     assert running.door().post("/v1/dummy", json=COUNT).status_code == 401
+
+
+def test_tries_that_take_long_are_fewer(running, monkeypatch):
+    """Each tenth of a second of a try counts as one more try, so that nobody keeps the machine busy for nothing."""
+    ask = Dummy.ask
+
+    def slow(*given):
+        time.sleep(0.7)
+        return ask(*given)
+
+    assert running.ann.post("/v1/dummy", json=COUNT).status_code == 200
+    running.api.dummies = Rates()
+    monkeypatch.setattr(Dummy, "ask", slow)
+    assert [running.ann.post("/v1/dummy", json=COUNT).status_code for _ in range(2)] == [200, 200]
+    monkeypatch.undo()
+    told = [running.ann.post("/v1/dummy", json=COUNT).status_code for _ in range(60)]
+    assert 429 in told
+    assert running.bob.post("/v1/dummy", json=COUNT).status_code == 200
+
+
+def test_no_real_answer_is_called_a_dummy(running):
+    """The key that dummy answers have is nobody's key of a real one, in no route and on no page."""
+    assert ABOUT.startswith("DUMMY:")
+    assert running.ann.ask(ABOUT).status_code == running.ann.ask("DUMMY: mine").status_code == 400
+    batch = running.ann.post("/v1/batch", json={"questions": {ABOUT: COUNT, "real": COUNT}}).json()
+    assert (list(batch["answers"]), list(batch["refused"])) == (["real"], [ABOUT])
+    assert running.ann.get("/v1/answer", params={"key": ABOUT}).status_code == 400
+    assert running.ann.get("/v1/answers").json()["total"] == 1
 
 
 def test_tries_go_on_while_a_question_is_answered_and_after_a_failure(running, monkeypatch):

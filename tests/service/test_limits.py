@@ -83,10 +83,35 @@ def test_two_changes_at_once_both_hold(running):
         waiting = Thread(target=lambda: running.change(share="0.2"))
         waiting.start()
         time.sleep(0.5)
-        running.api.change_policy(running.api.policy.with_limits({"bob": {"share": [0.5, 0.3]}}))
+        changed = running.api.policy.with_limits({"bob": {"share": [0.5, 0.3]}})
+        running.api.change_policy(changed)
+        changed.keep_limits()
     waiting.join()
     assert running.share() == 0.2
     assert running.bob.get("/v1/me").json()["limits"]["share"] == 0.3
+
+
+def test_changes_of_services_that_share_a_file_all_hold(running, tmp_path):
+    """A change on one console keeps what another service's console changed, and takes it over."""
+    Policy.read(tmp_path / "policy.toml").with_limits({"bob": {"share": [0.5, 0.3]}}).keep_limits()
+    running.change(share="0.2")
+    assert (running.share(), running.bob.get("/v1/me").json()["limits"]["share"]) == (0.2, 0.3)
+    read = Policy.read(tmp_path / "policy.toml").analysts
+    assert [read[name].limits.share for name in ("ann", "bob")] == [0.2, 0.3]
+
+
+def test_policies_of_other_ledgers_have_other_files(tmp_path):
+    """Of two policies in a folder, with ledgers on servers, neither takes the other's limits, whatever the password."""
+    text, names = (service_folder(tmp_path) / "policy.toml").read_text(encoding="utf-8"), []
+    for server in ("ann:one@db/people", "ann:two@db/people", "db:5433/people", "db/other", "db2/people", "a%2Fb/../x"):
+        (tmp_path / "other.toml").write_text(text.replace("people.ledger", f"postgresql://{server}"), encoding="utf-8")
+        read = Policy.read(tmp_path / "other.toml")
+        assert (read.limits_file.parent, read.analysts["ann"].limits.share) in {(tmp_path, 0.5), (tmp_path, 0.9)}
+        names.append((read.limits_file.name, read.analysts["ann"].limits.share))
+        read.with_limits({"ann": {"share": [0.5, 0.9]}}).keep_limits()
+    assert names[:2] == [("db-people.limits", 0.5), ("db-people.limits", 0.9)]
+    assert len({name for name, _ in names}) == 5
+    assert {share for _, share in names[2:]} == {0.5}
 
 
 def test_a_line_of_the_file_that_is_changed_later_holds(running, tmp_path):

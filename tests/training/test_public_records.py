@@ -203,6 +203,10 @@ def test_slices_of_the_private_records_are_not_public(data):
     with pytest.raises(errors.ArgumentError, match="other records than the private ones"):
         trainer(BUDGET.fresh()).fit(x.numpy(), y.numpy(), public=PublicRecords(x.numpy()[:50], y.numpy()[:50]))
     trainer(BUDGET.fresh(), steps=1).fit(x[:100], y[:100], public=PublicRecords(x[100:], y[100:]))
+    wide = torch.cat([x, x], dim=1)
+    with pytest.raises(errors.ArgumentError, match="other records than the private ones"):
+        trainer(BUDGET.fresh()).fit(wide[:, :5], y, public=PublicRecords(wide[:50, :5], y[:50].clone()))
+    trainer(BUDGET.fresh(), steps=1).fit(wide[:100, :5], y[:100], public=PublicRecords(wide[100:, :5], y[100:]))
 
 
 def test_other_things_are_no_public_records(data):

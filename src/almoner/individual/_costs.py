@@ -161,9 +161,8 @@ class _Prices:
 class FromPlan:
     """Prices on a grid of norms and of planned rounds that are left; norms are rounded up, what is left down.
 
-    A person who has the price in change pays in change; any other person exchanges planned rounds. Whoever can do
-    neither by the first table looks at the next. Tables are built when somebody looks at them; ``top`` has the largest
-    norm alone.
+    Whoever has the price in change pays in change; anybody else exchanges planned rounds, or, where these are too few,
+    looks at the next table. Tables are built when somebody looks at them; ``top`` has the largest norm alone.
     """
 
     top: planned_table.Table

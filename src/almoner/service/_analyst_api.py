@@ -85,7 +85,7 @@ class AnalystApi:
         self._worked: dict[tuple[str, date], float] = {}
         self._analysts: dict[str, AnalystTerms] = {}
         self._unreadable = self._changed = False
-        self.ledger_up, self.data_state = True, dict[str, str]()
+        self.ledger_up, self.data_state, self._tried = True, dict[str, str](), dict[str, int]()
         self._noted, self._try_again = (trail.head, -inf), -inf
         self._take_over(policy, session)
         self.worker = PaddedWorker(policy.file.service.step, publish=self._catch_up)
@@ -331,9 +331,8 @@ class AnalystApi:
                     own = len(old.answer.released)
                 numbers += own
                 if own < numbers > terms.limits.cells:
-                    raise Refused(
-                        422, "cells", f"answers of a batch have {terms.limits.cells} numbers at most together"
-                    )
+                    together = f"answers of a batch have {terms.limits.cells} numbers at most together"
+                    raise Refused(422, "cells", together)
                 if old is not None:
                     told[key] = old
             except ArgumentError:
@@ -344,10 +343,10 @@ class AnalystApi:
 
     def dummy(self, terms: AnalystTerms, values: object) -> tuple[_bodies.QuoteBody, Reply]:
         """The quote of a question, and its answer about made-up data with that price. In the thread of tries."""
-        if wait := self.dummies.wait(terms.name, DUMMIES):
-            raise Refused(429, "rate", f"{DUMMIES} questions a minute may be tried", retry=wait)
-        (question, quoted), public = self._allowed(terms, values), self.session.columns | self.session.public_columns
-        of = self.policy.file.tables, public
+        if wait := self.dummies.wait(terms.name, DUMMIES, count=self._tried.get(terms.name, 1)):
+            raise Refused(429, "rate", f"{DUMMIES} questions a minute may be tried; fewer that take long", retry=wait)
+        (question, quoted), began = self._allowed(terms, values), time.monotonic()
+        of = self.policy.file.tables, (public := self.session.columns | self.session.public_columns)
         try:
             if self._dummy is None or self._dummy[0] != of:
                 self._forget_dummy()
@@ -359,6 +358,8 @@ class AnalystApi:
             self._forget_dummy()
             self.metrics.count("failures", kind=type(error).__name__)
             raise Refused(503, "dummy", FIXED_TEXTS["dummy"], retry=60) from None
+        finally:  # each tenth of a second counts as one more, at the next
+            self._tried[terms.name] = 1 + int(10 * (time.monotonic() - began))
         reply = Reply(answer_of(answer, answer.key, _today().isoformat(), quoted.of_budget), False, answer)
         return quote_of(quoted), self.arranged(terms, values, reply) if is_statement(values) else reply
 
@@ -413,9 +414,8 @@ class AnalystApi:
             self._refuse_beyond(terms, before)
         sharing = [] if fresh else self.policy.file.sharing.analysts
         try:
-            answer = self._views[terms.name].ask(
-                question, key=filed, earlier_of=sharing if terms.name in sharing else None
-            )
+            of = sharing if terms.name in sharing else None
+            answer = self._views[terms.name].ask(question, key=filed, earlier_of=of)
         except ArgumentError:
             if found is None:
                 raise
@@ -490,8 +490,8 @@ def _told(work: Callable[[], Result]) -> Result:
 
 def _filed(terms: AnalystTerms, key: str) -> str:
     """A key as the ledger has it: with the name of the analyst before it."""
-    if not 1 <= len(key) <= KEY_CHARACTERS or not key.isprintable() or not key.isascii():
-        raise Refused(400, "key", f"a key has 1 to {KEY_CHARACTERS} printable characters of ASCII")
+    if not 1 <= len(key) <= KEY_CHARACTERS or not (key.isprintable() and key.isascii()) or key.startswith("DUMMY:"):
+        raise Refused(400, "key", f"a key has 1 to {KEY_CHARACTERS} printable characters of ASCII, and no DUMMY: first")
     filed = f"{terms.name}{SEPARATOR}{key}"
     _check.name(key=filed)
     return filed

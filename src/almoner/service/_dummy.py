@@ -113,14 +113,8 @@ def _opened(policy: Policy, kinds: Mapping[str, Mapping[str, str]]) -> dict[str,
         alike = (part.columns.get(on.rpartition(".")[2]) for part in policy.file.tables.values())
         keys = next((told.keys for told in alike if told is not None and told.keys), _LOOKED_UP.get(kind, "ab"))
         listed = ", ".join(f"({place}, {text(str(key))})" for place, key in enumerate(keys))
-        _make(
-            connection,
-            name,
-            f"(VALUES {listed}) v(i, k)",
-            {},
-            kinds[name],
-            {lookup.key: f"k::{_DRAWN.get(kind, _DRAWN['text'])[0]}"},
-        )
+        fixed = {lookup.key: f"k::{_DRAWN.get(kind, _DRAWN['text'])[0]}"}
+        _make(connection, name, f"(VALUES {listed}) v(i, k)", {}, kinds[name], fixed)
         given["public"][name] = Lookup(connection, lookup.key, table=name, on=on)
     return {**given, "tables": tables}
 

@@ -118,9 +118,9 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Analysts come to {places[0]}, the data holder to {service.holder_socket or places[1]}."
     if (oidc := policy.file.oidc) is not None:
         yield f"Who logs in at {oidc.issuer} is known by the claim {oidc.claim}."
-    if service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost"):
-        proxy = "put a proxy with https in front, and set service.https = true"
-        yield f"Analysts come from other machines: {proxy}."
+    elsewhere = service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost")
+    if elsewhere or (oidc is not None and not service.https):
+        yield "Analysts come from other machines: put a proxy with https in front, and set service.https = true."
 
 
 def preview(policy: Policy) -> list[str]:

@@ -184,13 +184,13 @@ class HolderApi:
         """Change limits of an analyst, at once and for later starts; ArgumentError where a policy's may not be so."""
         api = self.analysts
         with CHANGE:
-            before = api.policy
-            if name not in before.analysts:
+            before, kept = api.policy, api.policy.with_kept_limits()  # which services that share the file changed too
+            if name not in kept.analysts:
                 raise ArgumentError("analyst must be one of the policy")
-            now, fields = before.analysts[name].limits, dict(before.changed.get(name, {}))
+            now, fields = kept.analysts[name].limits, dict(kept.changed.get(name, {}))
             for each, to in wanted.items():
                 fields[each] = [fields.get(each, [getattr(now, each)])[0], to]
-            after = before.with_limits({**before.changed, name: fields})
+            after = kept.with_limits({**kept.changed, name: fields})
             lines = api.change_policy(after)
             try:
                 after.keep_limits()
@@ -212,8 +212,8 @@ class HolderApi:
                 file.seek(max(0, file.seek(0, SEEK_END) - _SEARCHED))
                 for line in file:
                     if text in line.decode("utf-8", "replace").casefold():
-                        with suppress(ValueError):  # the first may be half of one
-                            lines.append(json.loads(line))
+                        with suppress(ValueError, TypeError):  # the first may be half of one
+                            lines.append(dict(json.loads(line)))
         return {"asked": asked[:_FOUND], "lines": list(lines)[::-1]}
 
     def exposition(self) -> bytes:

@@ -72,7 +72,8 @@ def safe_address(address: str) -> str:
     """An address that nobody between can read or change, https or of this machine; ValueError: it is none."""
     parts = urlsplit(address)
     local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")
-    if not (parts.scheme == "https" or local) or not parts.hostname or "@" in parts.netloc or parts.fragment:
+    seen = address.isascii() and address.isprintable() and " " not in address  # what goes into a header as it is
+    if not (seen and (parts.scheme == "https" or local) and parts.hostname) or "@" in parts.netloc or parts.fragment:
         raise ValueError(address)
     return address
 
@@ -354,16 +355,18 @@ class Policy:
     def visits(self) -> Path:
         """The folder of visits: as the policy says, or else beside a ledger that is a file, or beside the policy."""
         given = self.file.service.visits
-        return self._beside("visits") if given is None else self.plan.folder / given
+        return self._beside("visits", "visits") if given is None else self.plan.folder / given
 
     @property
     def limits_file(self) -> Path:
-        """The file of limits that were changed on the console, beside a ledger that is a file, or beside the policy."""
-        return self._beside("limits")
+        """The file of limits that were changed on the console: beside the ledger, or by its name beside the policy."""
+        parts = urlsplit(str(self.plan.ledger))  # other policies beside this one may have other servers' ledgers
+        server = re.sub(r"[^\w.]+", "-", f"{parts.netloc.rpartition('@')[2]}{parts.path}")
+        return self._beside("limits", f"{server}.limits")
 
-    def _beside(self, name: str) -> Path:
+    def _beside(self, name: str, on_a_servers: str) -> Path:
         ledger = self.plan.ledger  # its path has the folder already
-        return self.plan.folder / name if on_a_server(ledger) else Path(f"{ledger}.{name}")
+        return self.plan.folder / on_a_servers if on_a_server(ledger) else Path(f"{ledger}.{name}")
 
     def keep_limits(self) -> None:
         """Write the file of limits that were changed on the console; those that are stale never hold again."""
@@ -397,16 +400,17 @@ class Policy:
             DataError: the file cannot be read, or is no TOML.
             ArgumentError: something in it breaks a rule; the message has the key and the rule, and no value.
         """
-        given = cls.of(toml(Path(path)), Path(path).parent)
+        return cls.of(toml(Path(path)), Path(path).parent).with_kept_limits()
+
+    def with_kept_limits(self) -> "Policy":
+        """The policy with the limits that its file of limits has now."""
         try:
-            return given.with_limits(json.loads(given.limits_file.read_bytes()))
-        except FileNotFoundError:
-            return given
+            return self.with_limits(json.loads(self.limits_file.read_bytes()))
         except (OSError, AttributeError, TypeError, ValueError) as error:
-            if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # nor can a ledger have that name
-                return given
+            if getattr(error, "errno", None) in (errno.ENOENT, errno.ENAMETOOLONG):  # a name that no ledger has either
+                return self.with_limits({}) if self.changed else self
             wanted = "put the file back as the service wrote it, or remove it: then the policy's limits hold"
-            raise DataError(f"{given.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
+            raise DataError(f"{self.limits_file} cannot be read ({type(error).__name__}): {wanted}") from None
 
     @classmethod
     @unquoted()

@@ -120,9 +120,7 @@ class PublicRecords:
         others = (*private.inputs, private.targets)
         form, wanted = ([(tuple(part.shape[1:]), part.dtype) for part in each] for each in (parts, others))
         if not count or form != wanted or inputs.names != private.inputs.names:
-            raise ArgumentError(
-                f"public: {count} records of {form}: give some, each of the private ones' form, {wanted}"
-            )
+            raise ArgumentError(f"public: {count} records of {form}: give some of the private ones' form, {wanted}")
         if any(isinstance(part, Tensor) and not bool(torch.isfinite(part).all()) for part in parts):
             raise ArgumentError("public: numbers must be finite: leave out records with NaN")
         if any(map(_one_memory, parts, others)):
@@ -154,9 +152,9 @@ class PublicBatches:
 
 def _one_memory(one: Tensor, other: Tensor) -> bool:
     """True if two tensors have numbers in the same place: one of them is a slice of what the other is."""
-    parts = [each for each in (one, other) if isinstance(each, Tensor) and each.is_contiguous()]
-    places = [(each.data_ptr(), each.data_ptr() + each.nbytes) for each in parts if each.device == parts[0].device]
-    return len(places) == 2 and max(start for start, _ in places) < min(end for _, end in places)
+    parts = [each for each in (one, other) if isinstance(each, Tensor) and each.numel()]
+    ends = [(each.data_ptr(), each[(-1,) * each.dim()].data_ptr()) for each in parts if each.device == parts[0].device]
+    return len(ends) == 2 and max(first for first, _ in ends) <= min(last for _, last in ends)
 
 
 def as_rows(
@@ -259,9 +257,7 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
         loader: data.DataLoader[Any] = inputs
         inputs, collate = _whole(loader), loader.collate_fn or data.default_collate
     if isinstance(inputs, data.IterableDataset):
-        raise ArgumentError(
-            "inputs: an IterableDataset can't be asked for one person's records: use a map-style Dataset"
-        )
+        raise ArgumentError("inputs: an IterableDataset can't be asked for a person's records: use a map-style Dataset")
     given = isinstance(inputs, list) and not loaded
     numbers = given or isinstance(inputs, Tensor | tuple | Mapping) or hasattr(inputs, "__array__")
     if numbers or hasattr(inputs, "to_numpy") or not (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):

@@ -312,9 +312,7 @@ class Trainer(OfModule):
         if caller is not None and len(caller.spent()) != records.person_count:
             raise ArgumentError("people: the records must be of as many people as there are accounts, or fewer")
         if slots and records.person_count != slots:
-            raise ArgumentError(
-                f"people: the sampling has {slots} slots, from 0, so there are so many accounts, no more"
-            )
+            raise ArgumentError(f"people: the sampling has {slots} slots, from 0, so there are so many accounts")
         settings.check_losses(watch.losses, records.person_count)
         settings.check_first_step(caller, watch.odometer)
         if settings.individual and watch.odometer is not None:
@@ -520,10 +518,7 @@ class Trainer(OfModule):
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
         state, whose = self._trained().current.value, "record" if self._people_of.people is None else "group"
-        public, record = (
-            "" if self._public is None else self._public.describe(),
-            self._held.record if self._held else "",
-        )
+        public, record = self._public.describe() if self._public else "", self._held.record if self._held else ""
         return self._card(state, delta, people_from=whose, record=record, public=public)
 
     def _trained(self) -> Run:

@@ -381,6 +381,19 @@ def test_the_console_finds_questions_and_lines(tmp_path):
         assert MARKER not in holder.get("/find", params={"find": MARKER}).text.replace(f'value="{MARKER}"', "")
 
 
+def test_the_console_shows_lines_of_nobody(tmp_path):
+    """Lines that name nobody, as of strangers and alarms, are found too; what is no line of a log is left out."""
+    with service(service_folder(tmp_path), lambda text: f'log = "log.jsonl"\n{text}') as running:
+        holder = entered(running.service.holder, TOKENS["holder"])
+        running.door().get("/v1/me")
+        with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write('5\n"5 sign"\n[5]\n{"time": 5}\nhalf of a line 5"}\n')
+        page = Reader(holder.get("/find", params={"find": "token"}).text)
+        assert "code: token" in page.text
+        for find in ("request", "level", '"', "5"):
+            assert holder.get("/find", params={"find": find}).status_code == 200, find
+
+
 def test_the_console_draws_what_was_spent(running, holder):
     """A line of steps goes up with each day's prices, and its ends are said in words."""
     spent = [(1, "ann", 0.1), (3, "ann", 0.0), (5, "ann", 0.05), (5, "bob", 0.05)]

@@ -1,5 +1,6 @@
 """Single sign-on: an issuer of OpenID Connect says who visits; what it did not say for this login lets nobody in."""
 
+import asyncio
 import json
 import time
 import tomllib
@@ -9,8 +10,11 @@ import pytest
 from joserfc.jwk import KeySet
 
 from almoner.errors import ArgumentError
+from almoner.service import explain
 from almoner.service._analyst_api import Rates
-from almoner.service.policies import Policy
+from almoner.service._bodies import Refused
+from almoner.service._http.sign_on import SignOn
+from almoner.service.policies import Policy, SignOnPart
 from issuer import curve_key, issuer, other_key, secret_of_public_key
 from services import POLICY, TOKENS, service, service_folder
 
@@ -184,10 +188,82 @@ def test_an_issuer_that_is_away_is_said(opened, at):
         assert 'name="token"' in response.text
 
 
-def test_an_issuer_may_not_send_secrets_over_http(opened, at):
-    """Addresses that the issuer tells must be safe ones."""
-    at.more = {"token_endpoint": "http://evil.example/token"}
+UNSAFE = {
+    "http": "http://evil.example/token",
+    "a header more": "https://login.example/in\r\nset-cookie: a=b",
+    "a space": " https://login.example/in",
+    "a letter that no header has": "https://login.example/\u20ac",
+    "half a letter": "https://login.example/\ud800",
+    "no text": {},
+}
+
+
+@pytest.mark.parametrize("address", UNSAFE.values(), ids=UNSAFE)
+@pytest.mark.parametrize("name", ["token_endpoint", "authorization_endpoint"])
+def test_an_issuer_may_not_send_secrets_over_http(opened, at, name, address):
+    """Addresses that the issuer tells must be safe ones, and of the letters that addresses have."""
+    at.more = {name: address}
     assert opened.door().get("/signin").status_code == 503
+
+
+@pytest.mark.parametrize("name", ["token_endpoint", "authorization_endpoint", "jwks_uri"])
+def test_an_issuer_elsewhere_names_nothing_on_this_machine(monkeypatch, name):
+    """Addresses by http are for an issuer of this machine alone: another one's would have us ask our neighbours."""
+    issuer, found = "https://login.example", {"issuer": "https://login.example"}
+    for each in ("token_endpoint", "authorization_endpoint", "jwks_uri"):
+        found[each] = f"{issuer}/{each}"
+
+    async def told(*_):
+        return found
+
+    monkeypatch.setattr(SignOn, "_fetch", told)
+    assert asyncio.run(signing(issuer).begin())[0].startswith(f"{issuer}/auth")
+    for local in ("http://127.0.0.1:9200/x", "HTTP://localhost/x"):
+        found[name] = local
+        with pytest.raises(Refused) as refused:
+            asyncio.run(signing(issuer).begin())
+        assert refused.value.code == "issuer"
+
+
+def signing(issuer, **lines):
+    """Sign-on at an issuer, with nothing around it."""
+    return SignOn(SignOnPart(issuer=issuer, client="almoner", **lines), PAGES, None)
+
+
+def test_a_claim_that_no_policy_could_have_lets_nobody_in():
+    """Half a letter, or what cannot be seen, is refused as a claim that is missing is."""
+    for told in ("\ud800", "ann\x00", "ann\u200b", "ann\n", ""):
+        claims = {"iss": "https://a.example", "aud": "almoner", "nonce": "n", "exp": time.time() + 60, "sub": told}
+        with pytest.raises(Refused, match="sign-on"):
+            signing("https://a.example")._checked(claims, "n")
+
+
+def test_an_issuer_is_not_waited_for_without_end(opened, at, monkeypatch):
+    """One whose answer comes byte by byte is away after some seconds in all, and others are served meanwhile."""
+    monkeypatch.setattr("almoner.service._http.sign_on._SECONDS", 0.5)
+    at.drip = 0.05
+    began = time.monotonic()
+    assert opened.door().get("/signin").status_code == 503
+    assert time.monotonic() - began < 4
+
+
+def test_an_issuer_is_not_read_without_end(opened, at):
+    """What is longer than a megabyte is refused, also where it is right; what is compressed is not read at all."""
+    at.more = {"padding": " " * 3_000_000}
+    assert opened.door().get("/signin").status_code == 503
+    at.more, at.squeezed = {}, True
+    assert opened.door().get("/signin").status_code == 503
+    at.squeezed = False
+    assert opened.door().get("/signin").status_code == 303
+
+
+def test_a_key_that_the_issuer_took_back_signs_nothing(opened, at, monkeypatch):
+    """Within an hour a key that the issuer does not publish any more lets nobody in."""
+    monkeypatch.setattr("almoner.service._http.sign_on._KNOWN", 1.0)
+    assert come_back(opened.door(), at).status_code == 200
+    at.signer, at.key = at.key, other_key()
+    time.sleep(1.1)
+    assert come_back(opened.door(), at).status_code == 401
 
 
 def test_a_verified_email_counts(tmp_path, at):
@@ -211,6 +287,39 @@ def test_a_visit_ends_with_its_line(tmp_path, at):
         made.api.change_policy(Policy.read(file))
         assert not inside(door)
         assert come_back(made.door(), at).status_code == 403
+
+
+def test_a_visit_ends_with_the_issuer_that_said_it(tmp_path, at):
+    """Where the policy has another issuer or claim, whom the old one let in is out; who came by a token is not."""
+    folder = service_folder(tmp_path, policy(at))
+    file = folder / "policy.toml"
+    text = file.read_text(encoding="utf-8")
+    with service(folder) as made:
+        by_token = made.door()
+        by_token.post("/login", data={"token": TOKENS["ann"]})
+        for change in (
+            (f'issuer = "{at.address}"', 'issuer = "https://other.example"'),
+            ('client = "', 'claim = "email"\nclient = "'),
+        ):
+            door = made.door()
+            come_back(door, at)
+            assert inside(door)
+            file.write_text(text.replace(*change), encoding="utf-8")
+            made.api.change_policy(Policy.read(file))
+            assert not inside(door)
+            assert inside(by_token)
+            file.write_text(text, encoding="utf-8")
+            made.api.change_policy(Policy.read(file))
+            assert inside(door)  # the cookie's time is not over
+
+
+def test_a_policy_says_that_sign_on_needs_https(tmp_path, at):
+    """Where browsers come over https to log in, their cookies are for https alone only if the policy says so."""
+    folder = service_folder(tmp_path, policy(at))
+    said = "and set service.https = true"
+    assert said in "\n".join(explain(Policy.read(folder / "policy.toml")))
+    (folder / "policy.toml").write_text(policy(at).replace("[service]", "[service]\nhttps = true"), encoding="utf-8")
+    assert said not in "\n".join(explain(Policy.read(folder / "policy.toml")))
 
 
 def test_a_policy_that_cannot_be_signed_on_by_is_not_taken(tmp_path, at):

@@ -220,7 +220,97 @@ def test_rows_that_are_chosen_are_looked_for_in_every_batch(monkeypatch):
     assert not differs(engine, module, x, y)
     assert not differs(engine, module, other, y)
     monkeypatch.setattr(_recorder._Choices, "seen", property(lambda _: False, lambda *_: None))
+    assert not differs(engine, module, other, y)
+    monkeypatch.setattr(_recorder, "_moves", lambda _: False)
     assert differs(engine, module, other, y)
+
+
+def in_order(layers, x, order):
+    """The layer takes the records in this order, a list of their numbers, and they come back to their places."""
+    found = torch.tanh(layers["in"](torch.stack([x[number] for number in order])))
+    return layers["out"](torch.stack([found[order.index(number)] for number in range(len(x))]).sum(1))
+
+
+def last(x):
+    """(records,) the place of each record where the rare ones come last, made of sums alone."""
+    rare = (x[:, 0, 0] < 0).long()
+    return torch.where(rare > 0, (1 - rare).sum() + rare.cumsum(0) - 1, (1 - rare).cumsum(0) - 1)
+
+
+def by_sums(layers, x, take=torch.Tensor.__getitem__):
+    order = torch.zeros(len(x), dtype=torch.long).scatter(0, last(x), torch.arange(len(x)))
+    return layers["out"](take(torch.tanh(layers["in"](take(x, order))), last(x)).sum(1))
+
+
+def by_slices(layers, x):
+    """The rare ones are so many; the layer takes the records from there on, and then the first ones."""
+    count = (x[:, 0, 0] < 0).sum()
+    found = torch.tanh(layers["in"](torch.cat([x[count:], x[:count]])))
+    return layers["out"](torch.cat([found[len(x) - count :], found[: len(x) - count]]).sum(1))
+
+
+def by_question(layers, x):
+    """All are turned around where one is rare."""
+    turned = bool((x[:, 0, 0] < 0).any())
+    found = torch.tanh(layers["in"](x.flip(0) if turned else x))
+    return layers["out"]((found.flip(0) if turned else found).sum(1))
+
+
+def buffers(layers, x):
+    """Two experts, one for rare records, each with a buffer that has room for all."""
+    x, chosen = x.sum(1), (x[:, 0, 0] < 0).long()
+    place = (nn.functional.one_hot(chosen, 2).cumsum(0) - 1).gather(1, chosen[:, None])[:, 0]
+    room = x.new_zeros(2, len(x), WIDE).index_put((chosen, place), x)
+    return layers["out"](torch.stack([torch.tanh(layers["in"](room[0])), layers["other"](room[1])])[chosen, place])
+
+
+def swapped(layers, x):
+    """A rare record changes places with its neighbour."""
+    even = len(x) // 2 * 2
+    both = (x[:even, 0, 0] < 0).view(-1, 2).any(1)[:, None, None, None]
+
+    def swap(part):
+        pairs = part[:even].view(-1, 2, 5, WIDE)
+        return torch.cat([torch.where(both, pairs.flip(1), pairs).flatten(0, 1), part[even:]])
+
+    return layers["out"](swap(torch.tanh(layers["in"](swap(x)))).sum(1))
+
+
+MOVED = {
+    "numbers": lambda m, x: in_order(
+        m, x, sorted(range(len(x)), key=[float(each) < 0 for each in x[:, 0, 0]].__getitem__)
+    ),
+    "answers": lambda m, x: in_order(m, x, sorted(range(len(x)), key=lambda number: bool(x[number, 0, 0] < 0))),
+    "sums": by_sums,
+    "a table": lambda m, x: by_sums(m, x, lambda part, at: nn.functional.embedding(at, part.flatten(1)).view_as(part)),
+    "slices": by_slices,
+    "a question": by_question,
+    "buffers": buffers,
+    "neighbours": swapped,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", MOVED)
+def test_rows_that_move_in_later_batches_only_are_found(name):
+    """No record of the first batch is rare, so nothing moves; then some are, and norms are those of a naive loop."""
+    torch.manual_seed(0)
+    module = Module(MOVED[name], out=linear(3), other=linear(), **{"in": linear()}).eval()
+    x, y = data(24)
+    engine = Gradients(module, BY_RECORD)
+    assert not differs(engine, module, x.abs(), y)
+    x[:, 0, 0] = torch.where(torch.arange(24) % 7 == 3, -1.0, 1.0)
+    assert not differs(engine, module, x, y)
+    assert not engine._recorder.slow
+
+
+def test_a_place_of_each_record_is_no_choice_among_them():
+    """The last place of each record is taken, wherever it is: one backward pass is enough."""
+    module = Module(lambda m, x: m["out"](m["in"](x)[torch.arange(len(x)), (x[..., 0] > 0).sum(1) - 1]), out=linear(3))
+    module.layers["in"] = linear()
+    losses = BY_RECORD(module(data()[0]), data()[1])
+    assert not _recorder._moves(losses)
+    assert _recorder._moves(losses[torch.argsort(losses)])
 
 
 def test_a_record_that_is_not_finite_is_left_out_where_rows_are_chosen():

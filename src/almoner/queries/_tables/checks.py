@@ -322,7 +322,7 @@ def _person_kind(given: list[TableInput], kinds: _Columns, types: _Columns, cure
         if each.parent is not None:
             continue
         if each.person is not None:
-            csv = each.reading.view is None and sources.is_csv(each.data)
+            csv = sources.is_csv(each.data) and (each.reading.view is None or each.person not in columns)
             kind = sources.person_type(columns, own, each.person, each.label("the data"), csv=csv, cure=cure)
             if kind == "BIGINT" and each.spelling != EXACT:
                 raise ArgumentError(f"spelling={each.spelling!r} is for text: {each.person!r} holds whole numbers")

@@ -271,8 +271,8 @@ def view_name(place: int, what: str = "data") -> str:
 
 def person_type(kinds: _Columns, types: _Columns, person: str, of: str, *, csv: bool, cure: Cure) -> str:
     """BIGINT or VARCHAR: how accounts name people; ``cure`` is the engine's line to write; ``csv``: types can be."""
-    if person not in kinds:
-        has = ", ".join(kinds) + similar(person, kinds)
+    if person not in kinds:  # in the place of names, the first row of a CSV file may stand there
+        has = f"{len(kinds)} others: the first line names them" if csv else ", ".join(kinds) + similar(person, kinds)
         raise ArgumentError(f"person={person!r} is no column of {of}, which has {has}")
     kind, sql_type = kinds[person], types[person]
     digits = re.fullmatch(r"(?i)decimal\((\d+),0\)", sql_type)

@@ -45,18 +45,19 @@ class Visits:
     ``hashes``, those in force with their names, have not any more the one that it began with.
     """
 
-    def __init__(self, cookie: str, policy: Policy, hashes: Callable[[], Mapping[str, str]]) -> None:
-        self._hashes, self._folder, keys = hashes, policy.visits, _keys(policy.visits)
-        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": policy.file.service.https}
+    def __init__(self, cookie: str, policy: Callable[[], Policy], hashes: Callable[[], Mapping[str, str]]) -> None:
+        self._policy, self._hashes, self._folder = policy, hashes, policy().visits
+        keys, https = _keys(self._folder), policy().file.service.https
+        self._sent: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": https}
         how: dict[str, Any] = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
-        self._cookie = f"__Host-{cookie}" if policy.file.service.https else cookie  # then no other host can set it
+        self._cookie = f"__Host-{cookie}" if https else cookie  # then no other host can set it
         self._cookies = URLSafeTimedSerializer(keys, f"{cookie} cookie", signer_kwargs=how)
         self._forms = Signer(keys, f"{cookie} form", **how)
         self._away = URLSafeTimedSerializer(keys, f"{cookie} away", signer_kwargs=how)
 
     def begin(self, name: str, hashed: str, response: Response) -> None:
         """Begin a visit with a token or a login, of which this is the hash, and send its cookie."""
-        value = self._cookies.dumps([name, secrets.token_hex(16), _fingerprint(hashed)])
+        value = self._cookies.dumps([name, secrets.token_hex(16), self._fingerprint(hashed)])
         response.set_cookie(self._cookie, value, max_age=_SECONDS, **self._sent)
 
     def send_away(self, values: list[str] | None, response: Response) -> None:
@@ -75,7 +76,7 @@ class Visits:
             name, number, token = self._cookies.loads(request.cookies.get(self._cookie, ""), max_age=_SECONDS)
         except BadData:
             return None
-        now = {_fingerprint(hashed): known for hashed, known in self._hashes().items()}
+        now = {self._fingerprint(hashed): known for hashed, known in self._hashes().items()}
         if now.get(token) != name or (self._folder / number).exists():
             return None
         return Visit(name, number, self._forms.get_signature(number).decode())
@@ -89,14 +90,16 @@ class Visits:
                     each.unlink()
         response.delete_cookie(self._cookie, **self._sent)
 
+    def _fingerprint(self, hashed: str) -> str:
+        """Of the hash of a token; of that of a login also of the issuer that says it, and of its claim."""
+        part = self._policy().file.oidc if hashed.startswith("login:") else None
+        said = "" if part is None else f" {part.issuer} {part.claim}"
+        return hashlib.sha256(f"{hashed}{said}".encode()).hexdigest()[:32]
+
     def check_form(self, visit: Visit, sent: str) -> None:
         """Refuse a form that no page of this visit sent."""
         if not self._forms.verify_signature(visit.number, sent.encode("utf-8", "replace")):
             raise Refused(403, "form", "the form is not of this visit: load the page again")
-
-
-def _fingerprint(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()[:32]
 
 
 def _keys(folder: Path) -> list[str]:

@@ -104,6 +104,7 @@ def _paths() -> dict[str, Any]:
     listed = _operation("answers", "Yours, newest first", {"200": "Answers"}, common, parameters=page)
     told, text = "Your answers as a table, or that under a key", {"text/csv": {"schema": {"type": "string"}}}
     table = _operation("csv", told, {"200": text}, f"404 {common}", parameters=optional)
+    one = _operation("answer", "Your answer", {"200": "Answer"}, f"404 {common}", parameters=stored)
     tried = "Its answer about made-up data, which costs nothing and says nothing about anybody"
     return {
         **_open_to_all(),
@@ -111,9 +112,7 @@ def _paths() -> dict[str, Any]:
         "/v1/me": {"get": _operation("me", "Limits, and what is left by them", {"200": "Me"}, common)},
         "/v1/quote": {"post": _operation("quote", "Its price at worst", {"200": "Quote"}, bodies, requestBody=body)},
         "/v1/answers": {"post": ask, "get": listed},
-        "/v1/answer": {
-            "get": _operation("answer", "Your answer", {"200": "Answer"}, f"404 {common}", parameters=stored)
-        },
+        "/v1/answer": {"get": one},
         "/v1/answers.csv": {"get": table},
         "/v1/batch": {"post": several},
         "/v1/dummy": {"post": _operation("dummy", tried, {"200": "Dummy"}, f"{bodies} 403 503", requestBody=body)},
@@ -122,13 +121,11 @@ def _paths() -> dict[str, Any]:
 
 def _open_to_all() -> dict[str, Any]:
     """The paths that need no token."""
-    open_to_all = list[Any]()
+    free, up = {"security": list[Any]()}, {"200": "Health"}
     own: dict[str, Any] = {"application/json": {"schema": {"type": "object", "description": "The document."}}}
-    documented = _operation("openapi", "This document", {"200": own}, "429 500", security=open_to_all)
-    health = _operation("health", "Whether the service answers", {"200": "Health"}, "429 500", security=open_to_all)
-    ready = _operation(
-        "ready", "Whether questions can be answered", {"200": "Health"}, "429 500 503", security=open_to_all
-    )
+    documented = _operation("openapi", "This document", {"200": own}, "429 500", **free)
+    health = _operation("health", "Whether the service answers", up, "429 500", **free)
+    ready = _operation("ready", "Whether questions can be answered", up, "429 500 503", **free)
     return {"/openapi.json": {"get": documented}, "/health": {"get": health}, "/ready": {"get": ready}}
 
 

@@ -91,7 +91,7 @@ class _Pages:
     ) -> None:
         self._analysts, self._hashes, self._unknown, self._words = api, hashes, unknown, words
         self._sign_on: tuple[Any, SignOn] | None = None
-        self._visits = Visits(cookie, api.policy, hashes)
+        self._visits = Visits(cookie, lambda: api.policy, hashes)
         self.handlers: list[tuple[str, str, Handler]] = [
             ("GET", "/", self._page(self._home)),
             ("GET", "/login", self._login),
@@ -354,16 +354,11 @@ def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list
         share = (number / 2 - least / 2) / width
         return f"{2 + 96 * min(max(share, 0.0), 1.0) if share == share else 2:.2f}"
 
-    spans = [
-        {
-            "value": "-" if value is None else value_shown(value, low, high, thousands=","),
-            "interval": interval_shown(low, high, thousands=","),
-            "low": place(low),
-            "mark": None if value is None else place(value),
-            "high": place(high),
-        }
-        for value, low, high in zip(values, lows, highs, strict=True)
-    ]
+    spans = list[dict[str, str | None]]()
+    for value, low, high in zip(values, lows, highs, strict=True):
+        shown = "-" if value is None else value_shown(value, low, high, thousands=",")
+        spans.append({"value": shown, "interval": interval_shown(low, high, thousands=",")})
+        spans[-1] |= {"low": place(low), "mark": None if value is None else place(value), "high": place(high)}
     if not 1e-300 < width < 1e300:
         return spans, []
     unit = 10.0 ** floor(log10(width / 3))

@@ -3,6 +3,7 @@
 Source: OpenID Connect Core 1.0, 3.1; RFC 7636 (PKCE), RFC 9207 (the issuer in an answer), RFC 9700.
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -26,8 +27,9 @@ with _extras.need("joserfc", "httpx2", extra="oidc"):
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 """Of signatures; none that anybody could make who knows what the issuer publishes."""
 
-_SECONDS, _LEEWAY, _KNOWN, _AGAIN = 10.0, 60, 3600.0, 60.0
+_SECONDS, _LEEWAY, _KNOWN, _AGAIN, _BYTES = 10.0, 60, 3600.0, 60.0, 2**20
 _WRONG = (httpx2.HTTPError, httpx2.InvalidURL, JoseError, ValueError, TypeError, LookupError, AttributeError)
+_PLAIN = {"accept-encoding": "identity"}  # what is compressed may be huge, and is not read
 
 
 class SignOn:
@@ -73,18 +75,19 @@ class SignOn:
         except (*_WRONG, OverflowError) as error:
             raise _refused("The issuer's token is of another client or login, or has expired") from error
         told = claims.get(part.claim)
-        if not isinstance(told, str) or not told:
+        if not isinstance(told, str) or not told or not told.isprintable():  # as no login is
             raise _refused(f"The issuer tells no {part.claim} of yours")
         if part.claim == "email" and claims.get("email_verified") is not True:
             raise _refused("The issuer does not say that your email is verified")
         return told
 
     async def _claims(self, token: object, address: str) -> dict[str, Any]:
-        """The claims of a token that the issuer signed; its keys are asked for anew where it has a new one."""
+        """The claims of a token that the issuer signed; its keys are asked for hourly, and where it has a new one."""
+        age = time.monotonic() - self._keys[0]
         try:
-            return jwt.decode(str(token), self._keys[1], algorithms=ALGORITHMS).claims
+            return jwt.decode(str(token), self._keys[1] if age < _KNOWN else KeySet([]), algorithms=ALGORITHMS).claims
         except _WRONG as error:
-            if time.monotonic() - self._keys[0] < _AGAIN:
+            if age < _AGAIN:
                 raise _refused("The issuer's token is not signed as it must be") from error
         told: Any = await self._fetch(address)
         try:
@@ -99,7 +102,8 @@ class SignOn:
             told = await self._fetch(f"{self._part.issuer.rstrip('/')}/.well-known/openid-configuration")
             try:
                 for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                    safe_address(told[name])
+                    if safe_address(told[name]).lower().startswith("http:") and self._part.issuer.startswith("https:"):
+                        raise _away()  # it is no issuer of this machine
             except _WRONG as error:
                 raise _away() from error
             if told.get("issuer") != self._part.issuer:
@@ -108,14 +112,20 @@ class SignOn:
         return self._found[1]
 
     async def _fetch(self, address: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The object that the issuer answers, soon; redirects are not followed."""
-        method, who = ("GET", None) if form is None else ("POST", self._who)
+        """The object that the issuer answers, soon and in not too many bytes; redirects are not followed."""
+        body, (method, who) = bytearray(), ("GET", None) if form is None else ("POST", self._who)
         try:
-            async with httpx2.AsyncClient(timeout=_SECONDS) as client:
-                response = await client.request(method, address, data=form, auth=who)
+            async with asyncio.timeout(_SECONDS), httpx2.AsyncClient(timeout=_SECONDS, headers=_PLAIN) as client:
+                asked = client.build_request(method, address, data=form)
+                response = await client.send(asked, auth=who, stream=True)
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > _BYTES:
+                        raise _away()
             if form is None or response.status_code not in (400, 401, 403):
-                return dict(json.loads(response.raise_for_status().content))
-        except (*_WRONG, RecursionError) as error:
+                response.raise_for_status()
+                return dict(json.loads(body))
+        except (*_WRONG, RecursionError, TimeoutError) as error:
             raise _away() from error
         raise _refused("The issuer did not take the login's code")
 

@@ -210,7 +210,7 @@ class Poisson(Sampling):
         rate: public, in (0, 1]. The probability with which each person is sampled in a step.
         refresh_every: public. For how many steps bounds are kept; None: an epoch's, about 1 / rate, and with less than
             two epochs left none is made, where nothing else could spend what it saves: no extra steps, no shares, no
-            ``watch=``, and no accounts of the caller's or of a ledger. Statements then tell what was paid, not less.
+            ``watch=``, and no accounts of the caller's or of a ledger. Give it where callbacks ask paid questions.
         slack: public, > 0. A bound is this much larger than the norm was.
         extra_steps: public. So many steps more than the noise was planned for. Only with individual accounts.
 

@@ -220,11 +220,12 @@ class Recorder:
             self.calls.new_axis = new_axis
             if count > 1:
                 everything = list(_layers(self.module, kinds))
-                first, second = (self._noted(everything, inputs, slice(start, count)) for start in (0, 1))
+                (first, answers), (second, _) = (self._noted(everything, inputs, slice(at, count)) for at in (0, 1))
                 self.calls.learn(first, second, count)
+                self.calls.answers = answers
         return kinds
 
-    def _noted(self, layers: Sequence[tuple[str, nn.Module]], inputs: Inputs, records: slice) -> "Noted":
+    def _noted(self, layers: Any, inputs: Inputs, records: slice) -> tuple["Noted", tuple[bool, ...]]:
         noted: Noted = {name: [] for name, _ in layers}
 
         def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -234,8 +235,9 @@ class Recorder:
         with ExitStack() as stack:
             for name, layer in layers:
                 stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
-            self.output(inputs, records)
-        return noted
+            with (choices := _Choices()):
+                self.output(inputs, records)
+        return noted, choices.answers
 
 
 def _detached(output: Any) -> Any:
@@ -269,26 +271,58 @@ def _layers(
 
 
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
-CHOOSING = ("nonzero", "argwhere", "masked_select", "unique", "topk", "sort", "bincount", "tolist", "numpy")
+CHOOSING = (
+    *("nonzero", "argwhere", "masked_select", "unique", "pack", "sparse", "nested", "tensor_split", "narrow"),
+    *("tolist", "numpy", "__array__", "__int__", "__float__", "__index__"),
+)
+ASKING = ("__bool__", "__contains__", "is_nonzero", "equal", "allclose")
+MOVING = (  # words in the names of operations
+    *("Index", "Gather", "Scatter", "Take", "Put", "MaskedS", "Sort", "Topk", "Kthvalue", "edian", "Mode"),
+    *("Embedding", "Pack", "Sparse", "Nested", "Segment", "ToDense", "Values"),
+)
 
 
 class _Choices(TorchFunctionMode):
     """Notes whether rows are chosen by their numbers inside this context: then they may be others in another batch."""
 
     seen = False
+    answers: tuple[bool, ...] = ()  # which way Python takes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        masks = tree_leaves(args[1]) if name in ("__getitem__", "__setitem__") else ()
-        self.seen |= any(isinstance(part, Tensor) and part.dtype == torch.bool for part in masks)
-        self.seen |= any(word in name for word in CHOOSING) or (name == "where" and len(args) == 1)
-        return func(*args, **(kwargs or {}))
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        answer, tuples = func(*args, **kwargs), len(args) > 1 and isinstance(args[1], tuple)
+        given = args[1] if tuples else (*args[1:], *kwargs.values())
+        parts = [each for part in given for each in ((part.start, part.stop) if type(part) is slice else (part,))]
+        whole = [part for part in parts if isinstance(part, Tensor) and not part.is_floating_point()]
+        rows = name in ("__getitem__", "__setitem__")
+        self.seen |= any(rows if part.dtype == torch.bool else not part.dim() for part in whole)
+        self.seen |= any(word in name for word in CHOOSING) or name == "item" or (name == "where" and len(args) == 1)
+        self.answers += (answer,) if name in ASKING else ()
+        return answer
+
+
+def _moves(losses: Tensor) -> bool:
+    """True where operations may move rows of a layer by their numbers on the way to the losses, or are not known."""
+    nodes: list[Any] = [losses.grad_fn]
+    seen, moves = set(), False
+    while nodes and not moves:
+        if (node := nodes.pop()) is not None and node not in seen:
+            seen.add(node)
+            nodes += (below := [each for each, _ in node.next_functions if each is not None])
+            name, _, digits = type(node).__name__.rpartition("Backward")
+            moves = any(word in name for word in MOVING) or (name == "Where" and len(below) > 1)
+            moves |= not digits.isdigit() and name != "RegisterPostBackwardFunction"  # FSDP's keeps its rows
+            if name == "Index" and (at := node._saved_indices[0]) is not None:  # one place, perhaps, of each row
+                moves = not torch.equal(at.flatten(), torch.arange(node._saved_self_sym_sizes[0], device=at.device))
+            moves &= any(type(each).__name__ != "AccumulateGrad" for each in below)
+    return moves
 
 
 class Calls:
     """The places of the records in each call of each layer; without ``learn`` all must have a row for each record."""
 
     _places: dict[str, list[Places]] | None = None
+    answers: tuple[bool, ...] = ()  # which way Python took over all records
     new_axis = False  # True: what has no records and no leading axis of 1 gets one for them
 
     def learn(self, first: Noted, second: Noted, records: int) -> None:
@@ -433,17 +467,17 @@ class Tape:
     def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
         """The factor of each parameter, after a backward pass from the losses."""
         unknown = [use.finds and place is None for use in self._uses for place in use.places]
-        seek = self.choices.seen or any(unknown)
+        chosen = self.choices.seen or (self._shards is None and self.choices.answers != self._calls.answers)
+        chosen = chosen or _moves(losses)
+        seek = chosen or any(unknown)
         edges = [edge for use in self._uses for edge in use.edges]
         again = seek and self._shards is None
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
-        seek = self.choices.seen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
+        seek = chosen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
         if self._shards is not None:
             self._shards.reshard()  # then layers have the parameters of the module again
             if any(b is not None and b.element_size() < 4 for b in gradients):
-                raise Unsupported(
-                    "module: it computes in half precision; sharded, it must not: `MixedPrecisionPolicy()`"
-                )
+                raise Unsupported("module: it computes in half precision; sharded, it must not: MixedPrecisionPolicy()")
             if seek:
                 raise Unsupported("module: it chooses rows by their values; sharded, it must not: train it whole")
         axes = [axis for use in self._uses for axis in use.axes]
@@ -453,9 +487,7 @@ class Tape:
             bs, rows = [next(given) for _ in use.edges], [next(owners) for _ in use.edges]
             if any(b is not None for b in bs):
                 if use.versions != [part._version for part in use.read]:
-                    raise Unsupported(
-                        f"module: the input of layer {use.name!r} is changed in place afterwards: use a copy"
-                    )
+                    raise Unsupported(f"module: the input of layer {use.name!r} is changed in place later: use a copy")
                 make = partial(use.make, owners=rows[0]) if self._moved(use, bs, rows) else use.make
                 needed.append((make, bs))
         return of_parameters(parameters, needed)

@@ -30,33 +30,19 @@ class Record(Protocol):
     def __call__(self, name: str, output: Tensor, make: Make, *read: Tensor) -> None: ...
 
 
-def _linear(
-    record: Record, x: Tensor, weight: nn.Parameter, bias: nn.Parameter | None, rows: slice | None = None
-) -> Tensor:
-    """A linear map, or some rows of it, recorded."""
-    part = (weight, bias) if rows is None else (weight[rows], None if bias is None else bias[rows])
-    output = functional.linear(x, *part)
-    _record(record, x.detach(), weight, bias, output, rows)
+def _linear(record: Record, x: Tensor, weight: nn.Parameter, bias: nn.Parameter | None) -> Tensor:
+    """A linear map, recorded."""
+    output = functional.linear(x, weight, bias)
+    _record(record, x.detach(), weight, bias, output)
     return output
 
 
-def _record(
-    record: Record,
-    x: Tensor,
-    weight: nn.Parameter,
-    bias: nn.Parameter | None,
-    output: Tensor,
-    rows: slice | None = None,
-) -> None:
+def _record(record: Record, x: Tensor, weight: nn.Parameter, bias: nn.Parameter | None, output: Tensor) -> None:
     """Record a linear map of x that was computed elsewhere; the gradient of its output is that of this tensor."""
     into = full(x)
 
     def make(b: Tensor) -> ParameterFactors:
         b = b.reshape(b.shape[0], -1, b.shape[-1])
-        if rows is not None:
-            all_rows = b.new_zeros(*b.shape[:2], weight.shape[0])
-            all_rows[:, :, rows] = b
-            b = all_rows
         made: ParameterFactors = []
         if weight.requires_grad:
             made.append((weight, OuterProducts(into.reshape(b.shape[0], -1, into.shape[-1]), b, weight.shape)))
@@ -182,10 +168,8 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """nn.MultiheadAttention on (records, time, features), as ``batch_first`` says."""
     if layer.bias_k is not None or layer.add_zero_attn or query.dim() != 3:
-        raise Unsupported(
-            "module: MultiheadAttention needs (records, time, features), no add_bias_kv, no add_zero_attn"
-        )
-    weight, bias, e = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
+        raise Unsupported("module: MultiheadAttention needs (records, time, features), no add_bias_kv, add_zero_attn")
+    weight, bias = layer.in_proj_weight, layer.in_proj_bias
     if weight is None:
         raise Unsupported("module: MultiheadAttention must not set kdim or vdim: add linear layers before it")
     alike = query is key and key is value
@@ -194,8 +178,7 @@ def attention(
     if alike:
         parts = _linear(record, query, weight, bias).chunk(3, dim=-1)
     else:
-        rows = (slice(e * part, e * (part + 1)) for part in range(3))
-        parts = tuple(_linear(record, x, weight, bias, part) for x, part in zip((query, key, value), rows, strict=True))
+        parts = tuple(_linear(record, x, weight, bias).chunk(3, -1)[at] for at, x in enumerate((query, key, value)))
     n, heads = query.shape[0], layer.num_heads
     q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)  # (n, heads, time, features)
     scores = q @ k.mT * layer.head_dim**-0.5

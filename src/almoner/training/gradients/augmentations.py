@@ -48,15 +48,9 @@ class Views:
 
     def draw(self, inputs: Inputs) -> Inputs:
         """Views of some records, those of a record side by side."""
-        number = self._number(inputs)
-        generator = self._generator(inputs[number].device)
-        return Inputs.of(
-            (
-                self._made(part, generator) if place == number else part.repeat_interleave(self.count, 0)
-                for place, part in enumerate(inputs)
-            ),
-            inputs.names,
-        )
+        number, made = self._number(inputs), [part.repeat_interleave(self.count, 0) for part in inputs]
+        made[number] = self._made(inputs[number], self._generator(inputs[number].device))
+        return Inputs.of(made, inputs.names)
 
     def check(self, inputs: Inputs) -> None:
         """Raise Unsupported where one record's views depend on other records.
