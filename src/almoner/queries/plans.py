@@ -459,8 +459,7 @@ class Plan:
             ArgumentError: the plan is about another ledger.
         """
         own = self.ledger
-        same = own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger
-        if not same:
+        if not (own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger):
             raise ArgumentError("the file of questions is about another ledger")
         with self.open() as session:
             return session.verify(head=head, replay=True)
