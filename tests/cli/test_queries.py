@@ -209,9 +209,10 @@ def test_errors_have_exit_codes(folder):
     plan = folder / "plan.toml"
     run("ledger", "create", plan)
     plan.write_text(PLAN.replace("sigma = 2\n", "sigma = 0.1\n"))
-    assert "Error: this may cost rho = 50" in run("query", "ask", plan, code=1)
+    assert "Error: question 'middle': this may cost rho = 50" in run("query", "ask", plan, code=1)
     plan.write_text(PLAN.replace("place = 'x'", "plaice = 'x'"))
-    assert "plaice" in run("query", "ask", plan, code=2)
+    for command in ("ask", "quote"):
+        assert "Error: question 'middle': column 'plaice'" in run("query", command, plan, code=2)
     run("ledger", "verify", folder / "other.ledger", code=1)
     run("statement", folder / "people.ledger", "--person", "x", code=1)
 

@@ -256,3 +256,10 @@ def test_a_statement_in_a_file_is_a_question(folder):
     plan = Plan.read(folder / "plan.toml")
     with plan.open() as session, pytest.raises(ArgumentError, match="sql: 'max' is not known here"):
         plan.check(session)
+
+
+def test_keys_that_are_none_are_refused_in_words_that_name_no_value(folder):
+    """A file's refusals quote nothing of it, and still read as a sentence."""
+    (folder / "plan.toml").write_text(PLAN.replace('["x", "y"]', "[]"))
+    with pytest.raises(ArgumentError, match=r"^question 1: by: a column needs keys, each of them once$"):
+        Plan.read(folder / "plan.toml")

@@ -13,7 +13,7 @@ written twice.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from almoner._calendar import start_of
 from almoner._check import told, unquoted
 from almoner._misfits import Misfit
 from almoner._reading import AfterValidator, Checked, Day, Field, Model, Rule, broken, model_validator, read, toml
-from almoner.errors import ArgumentError, BudgetExceeded
+from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
 from almoner.filters import Basic, Gaussian, Zcdp
 from almoner.ledger import Finding, Ledger, Periods, Terms, on_a_server
 from almoner.queries._ask.answer import Answer
@@ -415,8 +415,7 @@ class Plan:
 
     def quote(self, session: Session) -> dict[str, Quote]:
         """Quote of each question at worst."""
-        analyst = self.analyst(session)
-        return {key: analyst.quote(asked) for key, asked in self.questions}
+        return self._each(session, lambda analyst, asked, _: analyst.quote(asked))
 
     def check(self, session: Session) -> None:
         """Refuse questions that could not be asked whatever the data. Asks nothing.
@@ -425,9 +424,7 @@ class Plan:
             ArgumentError: a question does not fit the data's columns, or its key was used for another one.
             BudgetExceeded: it costs more than the whole budget.
         """
-        analyst = self.analyst(session)
-        for key, asked in self.questions:
-            analyst.check(asked, key=key)
+        self._each(session, lambda analyst, asked, key: analyst.check(asked, key=key))
 
     def ask(self, session: Session) -> dict[str, Answer]:
         """Every question's answer, in order; those asked before cost nothing.
@@ -439,14 +436,17 @@ class Plan:
                 it are stored.
         """
         self.check(session)
-        analyst, answers = self.analyst(session), dict[str, Answer]()
+        return self._each(session, lambda analyst, asked, key: analyst.ask(asked, key=key))
+
+    def _each(self, session: Session, do: Callable[[Analyst, Question, str], Any]) -> dict[str, Any]:
+        analyst, made = self.analyst(session), dict[str, Any]()
         for key, asked in self.questions:
             try:
-                answers[key] = analyst.ask(asked, key=key)
-            except BudgetExceeded as refused:
-                amounts = {"asked": refused.asked, "spent": refused.spent, "left": refused.left}
-                raise BudgetExceeded(f"question {key!r}: {refused}", **amounts) from None
-        return answers
+                made[key] = do(analyst, asked, key)
+            except (ArgumentError, BudgetExceeded, Unsupported) as refused:
+                refused.args = (f"question {key!r}: {refused}",)
+                raise
+        return made
 
     def verify(self, ledger: Path | str, *, head: str | None = None) -> list[Finding]:
         """Check a ledger against the data: every charge is computed again from the rows. Makes no ledger.
@@ -459,8 +459,7 @@ class Plan:
             ArgumentError: the plan is about another ledger.
         """
         own = self.ledger
-        same = own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger
-        if not same:
+        if not (own.resolve() == Path(ledger).resolve() if isinstance(own, Path) else own == ledger):
             raise ArgumentError("the file of questions is about another ledger")
         with self.open() as session:
             return session.verify(head=head, replay=True)

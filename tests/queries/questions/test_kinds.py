@@ -178,6 +178,7 @@ def test_questions_are_plain_values_and_back(asked):
         (lambda: Covariance({"pay": (3, 1)}, clip=1, sigma=5.0), "increasing"),
         (lambda: Covariance({"pay": (math.nan, 1)}, clip=1, sigma=5.0), "columns"),
         (lambda: Covariance("pay", clip=1, sigma=5.0), "columns must be"),
+        (lambda: Covariance({"pay": (0,), "age": (0, 9)}, clip=1, sigma=5.0), "each column must have two bounds"),
         (lambda: Regression("age", {"pay": (0, 1), "years": (0, 1)}, clip=1, sigma=5.0), "target='age'"),
         (lambda: Regression("pay", {"pay": (0, 1)}, clip=1, sigma=5.0), "at least one other"),
         (lambda: Top(0, "shop", ["a"], clip=1, sigma=5.0), "k=0"),

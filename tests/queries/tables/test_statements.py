@@ -59,6 +59,8 @@ def test_whatever_is_written_is_refused_or_understood(session):
 REFUSED = {
     "SELECT n FROM data": "must be an aggregate",
     "SELECT t, count(*) FROM data GROUP BY t": "write WHERE t IN (...), or give by={'t': [...]}",
+    "SELECT upper(t) AS big, count(*) FROM data GROUP BY big": "WHERE the same expression IN (...), or give by={'big'",
+    "SELECT upper(t), count(*) FROM data GROUP BY 1": "WHERE the same expression IN (...), or give by={'upper(t)'",
     "SELECT sum(n) FROM data": "for example `bounds={'n': (0, 100)}`",
     "SELECT max(n) FROM data": "write `quantile_cont(x, 0.99)`",
     "SELECT var_samp(n) FROM data": "write `var_pop`",

@@ -101,9 +101,9 @@ def checked_keys(name: str, column: str, keys: object) -> tuple[Key, ...]:
         raise ArgumentError(f"{name} must be {'{column: keys}' if name == 'by' else 'a list of keys'}")
     checked = tuple(_key(name, value) for value in keys)
     if not checked or len({(type(key), key) for key in checked}) < len(checked):
-        raise ArgumentError(f"{name}: column {quoted(column, 'of it')} needs keys, each of them once")
+        raise ArgumentError(f"{name}: {quoted(column, 'a column')} needs keys, each of them once")
     if len({isinstance(key, tuple) for key in checked}) > 1:
-        raise ArgumentError(f"{name}: column {quoted(column, 'of it')} needs either keys or ranges")
+        raise ArgumentError(f"{name}: {quoted(column, 'a column')} needs either keys or ranges")
     return checked
 
 

@@ -87,7 +87,7 @@ def _columns(columns: object) -> tuple[Column, ...]:
     checked = []
     for each in listed:
         if len(each) != 3:
-            raise ArgumentError("columns must be {column: (low, high)}")
+            raise ArgumentError("each column must have two bounds: {column: (low, high)}")
         check_column(each[0])
         low, high = (plain(bound, float) for bound in each[1:])
         _check.each(_check.within, -LARGEST, LARGEST, columns=(low, high))

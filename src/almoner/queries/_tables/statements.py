@@ -160,7 +160,8 @@ class _Meaning:
         domain = self._domain(column(key))
         if domain is None or not domain.keys:
             shown = quoted(names[0], "a column")
-            cure = f"write WHERE {names[0]} IN (...), or give by={{{shown}: [...]}}"
+            it, name = (names[0], shown) if isinstance(key, tree.Column) else ("the same expression", quoted(names[-1]))
+            cure = f"write WHERE {it} IN (...), or give by={{{name}: [...]}}"
             if [value.kind for _, value in told.outputs if isinstance(value, Aggregate)] == ["people"]:
                 cure += ", or, where the ledger has a keys_delta, delta=1e-9 for keys that nobody lists"
             raise ArgumentError(f"sql: GROUP BY {shown} needs public keys: {cure}")
