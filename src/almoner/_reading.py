@@ -74,23 +74,22 @@ class Model(pydantic.BaseModel):
 
 def _wrong_names(model: type[Model], values: Mapping[str, Any]) -> str:
     """The sentence on a name that is not known, or is missing; empty if there is none."""
-    known, needed = _names(model)
+    known = _known(model)
     for name in values:
         if name not in known:
             near = get_close_matches(str(name), known, 1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             return f".{_name(name)} is not known; known are {', '.join(sorted(known))}{meant}"
-    missing = [name for name in needed if name not in values]
+    missing = [name for name in known if known[name] and name not in values]
     if missing and "ask" in known:
         return f" {values.get('ask')!r} needs {', '.join(missing)}"
     return f".{missing[0]} is missing{line(missing[0])}" if missing else ""
 
 
 @cache
-def _names(model: type[Model]) -> tuple[list[str], list[str]]:
-    """The names that a model knows, and those that it needs."""
-    names = {each.alias or name: each.is_required() for name, each in model.model_fields.items()}
-    return list(names), [name for name in names if names[name]]
+def _known(model: type[Model]) -> dict[str, bool]:
+    """True for the names that a model needs, False for others that it knows."""
+    return {each.alias or name: each.is_required() for name, each in model.model_fields.items()}
 
 
 def check_names(model: type[Model], values: Mapping[str, Any]) -> None:

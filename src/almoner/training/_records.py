@@ -303,8 +303,7 @@ def _whole(loader: "data.DataLoader[Any]") -> Any:
 
 def correct(output: Tensor, targets: Tensor) -> Tensor:
     """Give 1 where the largest output is at the target, else 0; also of what has ``logits``. For ``noisy_sum``."""
-    output = getattr(output, "logits", output)
-    return (output.argmax(dim=-1) == targets).double()
+    return (getattr(output, "logits", output).argmax(dim=-1) == targets).double()
 
 
 def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ import pytest
 from almoner import filters
 from almoner.errors import ArgumentError
 from almoner.queries import Count, Mean, Quantiles, Sum, Variance
+from almoner.queries._ask.answer import asks
 from sessions import ROWS, opened
 
 
@@ -80,7 +81,23 @@ def test_quotes_are_in_the_units_of_the_answer(path):
         assert analyst.quote(mean).half_width == pytest.approx((high - low) / 2)
         assert analyst.quote(Mean("n", 0, 10, per="row", clip=2, sigma=10.0)).half_width < 0.6 * (high - low) / 2
         assert session.analyst("bob").quote(mean).half_width is None  # it was not bob's answer
+        assert (
+            analyst.quote(Mean("n", 0.0, 10.0, per="row", clip=2, sigma=20.0)).half_width is not None
+        )  # it is as much
+        assert analyst.quote(Mean("n", 0, 11, per="row", clip=2, sigma=20.0)).half_width is None
         assert "within about 39.2" in str(analyst.quote(count))
+
+
+def test_what_a_question_asks_for_is_a_key():
+    """Clip and noise are no part of it; what is in it is, whatever its name, and a number by its value alone."""
+    asked = {"ask": "several", "aggregates": {"clip": {"ask": "count"}, "n": ["sum", "n", 0, 5]}, "clip": 2, "rho": 0.1}
+    more = {**asked, "clip": 3, "rho": 0.2}
+    assert (
+        asks(asked) == asks(more) == asks({**asked, "aggregates": {**asked["aggregates"], "n": ["sum", "n", 0.0, 5.0]}})
+    )
+    others = ({"n": asked["aggregates"]["n"]}, {**asked["aggregates"], "n": ["sum", "n", 0, 6]})
+    assert not {asks({**asked, "aggregates": other}) for other in others} & {asks(asked)}
+    assert asks(asked, {"rho"}) != asks(more, {"rho"})
 
 
 def test_quotes_tell_how_many_more_certainly_fit(path):

@@ -52,8 +52,7 @@ class Watch:
 
     @classmethod
     def recorded(cls, public: Mapping[str, Any], private: Mapping[str, Any]) -> Self:
-        mass = public.get("of") == "mass"
-        return cls(int(public["people"]), float(public["epsilon"]), int(private["noise"]), mass)
+        return cls(int(public["people"]), float(public["epsilon"]), int(private["noise"]), public.get("of") == "mass")
 
     @property
     def public(self) -> dict[str, object]:

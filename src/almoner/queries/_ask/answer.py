@@ -45,9 +45,15 @@ _Row = tuple[Any, Any, Any]  # value, interval, truth interval
 NOT_THE_QUESTION = {"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace", "anyway"}
 
 
-def same_question(first: Mapping[str, Any], second: Mapping[str, Any], but: Set[str] = NOT_THE_QUESTION) -> bool:
-    """True if two questions, as plain values, ask for the same, ``but`` for some fields: any clip and noise."""
-    return all(first.get(name, ...) == second.get(name, ...) for name in {*first, *second} - but)
+def asks(question: Mapping[str, Any], but: Set[str] = NOT_THE_QUESTION) -> Any:
+    """A key of what a question, as plain values, asks for, ``but`` for some fields: with whatever clip and noise."""
+    return _frozen({name: each for name, each in question.items() if name not in but})
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return frozenset((name, _frozen(each)) for name, each in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +393,7 @@ class Answer(Generic[Told]):
     @property
     def _title(self) -> str:
         column = getattr(self.question, "column", None)
-        kind = type(self.question).__name__.lower()
-        return f"{self.key}: {kind}" + ("" if column is None else f" of {column}")
+        return f"{self.key}: {type(self.question).__name__.lower()}" + ("" if column is None else f" of {column}")
 
     def _notes(self, shown: int) -> list[str]:
         groups, rows = len(self.groups), _size(self.intervals)

@@ -21,7 +21,7 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Domain, Entry, Ledger, Transaction
 from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, answer, same_question
+from almoner.queries._ask.answer import Answer, answer, asks
 from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.quoted import Quote, quote
 from almoner.queries._ask.rows import Rows, arranged
@@ -75,13 +75,14 @@ def share_earlier(
     if asked.open:
         return None
     values = described(asked)
+    wanted = asks(values, _NOISE)
 
     def work(transaction: Transaction) -> Entry | None:
         if transaction.find(key) is not None:
             return None
         for entry in reversed(ledger.entries("answered")):
             public = entry.public
-            if public["analyst"] not in analysts or not same_question(public["question"], values, but=_NOISE):
+            if public["analyst"] not in analysts or asks(public["question"], _NOISE) != wanted:
                 continue
             earlier = question(public["question"])
             if earlier.pure == asked.pure and earlier.noise <= asked.noise:
@@ -318,13 +319,12 @@ class Analyst(Uncopyable):
         if asked.error is not None:
             asked = session.with_error(asked, facts)
         trial = stand_in(asked, pure=session.pure)
-        session.plan(trial, values := described(trial))  # refuses what could not be asked
+        session.plan(trial, described(trial))  # refuses what could not be asked
         closed = with_known_auto(asked, self._who, find) if asked.open else trial
         left = facts.left_in(session.span(closed or trial))
         if closed is None:  # the noise is not known before the clip is chosen
             return replace(quote(trial, budget, left=left), standard_errors={}, margins={}, half_width=None)
-        released = facts.released(values if closed is trial else described(closed))
-        known = quote(closed, budget, left=left, released=released)
+        known = quote(closed, budget, left=left, released=facts.released(described(closed)))
         return replace(known, alone=None if session.pure else alone)
 
     def filled(self, asked: Question) -> Question:

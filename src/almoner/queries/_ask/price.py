@@ -70,8 +70,7 @@ def best_clip(
     tails, weights = _tails(people[start:], doublings[start:], standard_error, left, np.log2(clips))
     areas = (tails[:, :-1] + tails[:, 1:]) / 2 * np.diff(clips)
     bias = np.hstack([np.cumsum(areas[:, ::-1], axis=1)[:, ::-1], np.zeros((len(tails), 1))])
-    errors = np.log(bias**2 + (noise * clips) ** 2)
-    return float(clips[np.argmin(weights @ errors)])
+    return float(clips[np.argmin(weights @ np.log(bias**2 + (noise * clips) ** 2))])
 
 
 def _last_with_people(counts: Floats, pure: bool) -> int | None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from almoner._calendar import start_of
 from almoner.errors import ArgumentError
 from almoner.ledger import Entry, Ledger, Periods
-from almoner.queries._ask.answer import same_question
+from almoner.queries._ask.answer import asks
 from almoner.queries._language import expressions as tree
 from almoner.queries._questions.kinds.counts import Lengths
 from almoner.queries._questions.question import Question
@@ -116,6 +116,7 @@ class SoFar:
     purpose: str | None
     left_by_period: Mapping[str, int]
     answers: tuple[Mapping[str, Any], ...] = field(repr=False)
+    latest: Mapping[Any, Mapping[str, Any]] = field(repr=False)  # of these, by what they ask
 
     @classmethod
     def read(cls, ledger: Ledger, analyst: str, purpose: str | None, before: "SoFar | None") -> "SoFar":
@@ -124,12 +125,12 @@ class SoFar:
         def work() -> SoFar:
             head, own = ledger.head, before
             if own is None or (own.analyst, own.purpose) != (analyst, purpose):
-                own = SoFar("-1:", analyst, purpose, {"": 0}, ())
+                own = SoFar("-1:", analyst, purpose, {"": 0}, (), {})
             if own.head == head:
                 return own
-            new = answered(ledger, analyst, purpose, after=int(own.head.partition(":")[0]))
-            left = ledger.left_by_period(analyst, purpose)
-            return cls(head, analyst, purpose, left, (*own.answers, *(entry.public for entry in new)))
+            new = [e.public for e in answered(ledger, analyst, purpose, after=int(own.head.partition(":")[0]))]
+            left, latest = ledger.left_by_period(analyst, purpose), {asks(each["question"]): each for each in new}
+            return cls(head, analyst, purpose, left, (*own.answers, *new), {**own.latest, **latest})
 
         return ledger.snapshot(work)
 
@@ -153,11 +154,8 @@ class SoFar:
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""
-        for public in reversed(self.answers):
-            if same_question(public["question"], values):
-                sums: Sequence[int] = public["released"]
-                return sums
-        return None
+        public = self.latest.get(asks(values))
+        return None if public is None else cast(Sequence[int], public["released"])
 
 
 def answered(ledger: Ledger, analyst: str, purpose: str | None, *, after: int = -1) -> list[Entry]:

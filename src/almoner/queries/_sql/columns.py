@@ -56,8 +56,7 @@ def cure_of(column: str, sql_type: str, wanted: Wanted) -> str:
     if sql_type in ZONED and wanted == "question":
         return "`Table(data, zone='UTC')`, or another zone such as 'Europe/Berlin'"
     known = {"question": _CASTS, "person": _CASTS | _PEOPLE, "text": {}}[wanted]
-    expression = known.get(shown_type(sql_type).partition("(")[0], "CAST({0} AS VARCHAR)")
-    return recast(column, expression)
+    return recast(column, known.get(shown_type(sql_type).partition("(")[0], "CAST({0} AS VARCHAR)"))
 
 
 def as_dates(column: str, sql_type: str) -> str:
@@ -277,8 +276,7 @@ def around(before: str, piece: Sql, after: str = "") -> Sql:
 
 def joined(word: str, pieces: Sequence[Sql], *, brackets: bool = True) -> Sql:
     text = word.join(piece.text for piece in pieces)
-    parameters = tuple(each for piece in pieces for each in piece.parameters)
-    return Sql(f"({text})" if brackets else text, parameters)
+    return Sql(f"({text})" if brackets else text, tuple(each for piece in pieces for each in piece.parameters))
 
 
 def _kind_of_literal(value: object) -> str:

@@ -98,8 +98,7 @@ class AnalystRoutes:
         return json_response({"total": len(listed), "answers": listed[skip : skip + most]})
 
     async def csv(self, request: Request) -> Response:
-        terms = self._terms(request, "key")
-        return await table(self._api, terms, request.query_params.getlist("key") or None)
+        return await table(self._api, self._terms(request, "key"), request.query_params.getlist("key") or None)
 
     async def answer(self, request: Request) -> Response:
         owner = self._api.owner(self._terms(request, "key", "of"), request.query_params.get("of"))
