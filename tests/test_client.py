@@ -153,6 +153,14 @@ def test_a_token_that_no_service_gave_is_refused_at_once(token):
         Client("https://statistics.example.org", token)
 
 
+@pytest.mark.parametrize("asked", ["SELECT count(*) FROM visits", 5, None])
+def test_other_things_than_questions_are_refused(asked):
+    """Nothing is sent for what is no question, and the refusal names what is."""
+    service = Client("https://statistics.example.org", TOKENS["ann"])
+    with pytest.raises(ArgumentError, match=r"question must be one of .* SQL goes to"):
+        service.quote(asked)
+
+
 def test_refusals_tell_status_code_and_reason(running):
     """What the service refuses is raised in its words; no token is in any of it."""
     with client(running) as service:

@@ -147,7 +147,7 @@ def _refused(body: Mapping[str, Any]) -> ServiceRefused:
 
 
 def _values(asked: Asked) -> dict[str, Any]:
-    return described(asked) if isinstance(asked, Question) else dict(asked)
+    return dict(asked) if isinstance(asked, Mapping) else described(asked)
 
 
 def _numbers(value: Any) -> Any:
