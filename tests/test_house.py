@@ -445,6 +445,12 @@ def test_docstrings_begin_with_a_verb_or_a_noun(path):
     assert [text for text in texts if re.match(r"\s*(What|Whether|How|The same|Those|That)\b", text)] == []
 
 
+def test_slow_tests_are_there():
+    """What the quick suite leaves out by name is there, so that nothing new hides behind an old name."""
+    tool = runpy.run_path(str(SOURCE.parents[1] / "tools" / "slow_tests.py"))
+    assert [test for test in sorted(tool["listed"]()) if tool["gone"](test)] == []
+
+
 def test_every_test_has_a_sentence():
     """Each test says in a docstring what it shows."""
     for path in sorted(TESTS.rglob("test_*.py")):
