@@ -21,14 +21,15 @@ CLIENT, SECRET = "almoner", "client-secret"
 class Issuer:
     """Codes and what is signed for them; ``claims`` and ``header`` are put over the right ones.
 
-    ``drip``: the seconds that each byte of an answer takes; ``squeezed``: answers are compressed, whoever asks.
+    ``drip``: the seconds that each byte of an answer takes; ``squeezed``: answers are compressed, whoever asks;
+    ``beside``: keys that it shows beside its own.
     """
 
     def __init__(self, address):
         self.address, self.key = address, RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
         self.claims, self.header, self.signer, self.algorithm = {}, {}, None, "RS256"
         self.broken, self.more, self.codes, self.asked = None, {}, {}, []
-        self.drip, self.squeezed = 0.0, False
+        self.drip, self.squeezed, self.beside = 0.0, False, []
         self.numbers = count()
 
     def code(self, location):
@@ -48,7 +49,7 @@ class Issuer:
             found = {name: self.address + place for name, place in names.items()}
             return 200, {"issuer": self.address, **found, **self.more}
         if path == "/keys":
-            return 200, {"keys": [self.key.as_dict(private=False)]}
+            return 200, {"keys": [*self.beside, self.key.as_dict(private=False)]}
         return self.token(form)
 
     def token(self, form):

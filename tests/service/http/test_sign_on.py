@@ -137,6 +137,22 @@ def test_a_new_key_of_the_issuer_is_asked_for(opened, at, monkeypatch):
     assert KeySet([at.key]).as_dict(private=False)
 
 
+def test_keys_that_nobody_here_knows_are_left_out(opened, at):
+    """Beside the one that signs, an issuer may have keys of other kinds; where it has no other, it cannot be used."""
+    at.beside = [{"kty": "EC", "crv": "P-999", "x": "a", "y": "b"}, {"kty": "new"}, {"kty": "RSA"}, "no key", None]
+    assert come_back(opened.door(), at).status_code == 200
+
+
+def test_an_issuer_without_keys_cannot_be_used(opened, at):
+    """Neither keys that nobody here knows, nor none, nor something else, let anybody in."""
+    whole = at.page
+    for keys in ([{"kty": "EC", "crv": "P-999", "x": "a", "y": "b"}], [], "keys", None):
+        at.page = lambda path, form, keys=keys: (200, {"keys": keys}) if path == "/keys" else whole(path, form)
+        door = opened.door()
+        assert come_back(door, at).status_code == 503
+        assert not inside(door)
+
+
 def test_an_answer_counts_once_and_in_one_browser(opened, at):
     """Another browser, another login of the same browser, another state, and a code that was used are refused."""
     ann, eve = opened.door(), opened.door()

@@ -11,6 +11,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -89,11 +90,13 @@ class SignOn:
         except _WRONG as error:
             if age < _AGAIN:
                 raise _refused("The issuer's token is not signed as it must be") from error
-        told: Any = await self._fetch(address)
-        try:
-            self._keys = time.monotonic(), KeySet.import_key_set(told)
-        except _WRONG as error:
-            raise _away() from error
+        told, known = (await self._fetch(address)).get("keys"), list[Any]()
+        for each in told if isinstance(told, list) else []:
+            with suppress(*_WRONG):  # keys of kinds that nobody here knows
+                known += KeySet.import_key_set({"keys": [each]}).keys
+        if not known:
+            raise _away()
+        self._keys = time.monotonic(), KeySet(known)
         return await self._claims(token, address)
 
     async def _issuer(self) -> dict[str, Any]:
