@@ -173,8 +173,10 @@ def picture(runs):
             curves = [[point[:2] for point in one["curve"] if point[0] >= row.steps - CLOSE] for one in group]
             for curve in curves:
                 panel.plot(*np.transpose(curve), color=f"C{place}", linewidth=0.6, alpha=0.35)
-            steps = [step for step, _ in curves[0]]
-            panel.plot(steps, np.mean(curves, axis=0)[:, 1], color=f"C{place}", linewidth=2.2, label=name)
+            looks = ({step for step, _ in curve} for curve in curves)  # some runs were looked at more often
+            common = set.intersection(*looks)
+            means = np.mean([[point for point in curve if point[0] in common] for curve in curves], axis=0)
+            panel.plot(*means.T, color=f"C{place}", linewidth=2.2, label=name)
         for place, (step, found) in enumerate(ONE_RUN.get(epsilon, ())):
             panel.plot(step, found, "x", color=INK, label="the paper's run" if place == 0 else None)
         panel.axvline(row.steps, linewidth=0.8, color="gray")
