@@ -563,6 +563,24 @@ def test_a_series_with_labels_is_refused_and_not_charged_by_place():
     assert people.spent()[0] == people.spent()[1] == pytest.approx(82.0 / (2 * 100.0**2))
 
 
+LABELLED = pd.Series([0.9, 0.1], index=["bob", "ann"])
+BY_PLACE = {
+    "a filter": lambda: individual.Filter(2, filters.Zcdp(rho=1.0)).charge(m.Gaussian(9.0), LABELLED),
+    "shares": lambda: individual.Filter(2, filters.Zcdp(rho=1.0), shares=LABELLED),
+    "shares of who joins": lambda: individual.Filter(1, filters.Zcdp(rho=1.0), shares=[1.0]).join(2, shares=LABELLED),
+    "shares by epsilons": lambda: individual.shares(LABELLED, filters.Gaussian(epsilon=1.0, delta=1e-5)),
+    "an odometer": lambda: individual.Odometer(2, odometers.Gaussian(delta=1e-5)).charge(m.Gaussian(9.0), LABELLED),
+    "losses": lambda: individual.Losses(2, least=5.0, most=100).record(m.Gaussian(9.0), LABELLED),
+}
+
+
+@pytest.mark.parametrize("form", BY_PLACE.values(), ids=BY_PLACE)
+def test_labels_are_refused_in_every_form(form):
+    """Whatever is in the order of the accounts has no other order of its own."""
+    with pytest.raises(ArgumentError, match="must not be a Series with labels"):
+        form()
+
+
 def test_a_budget_that_was_handed_over_opens_no_accounts():
     """Training took all of it: a second use would spend it twice."""
     budget = filters.Gaussian(mu=1.0)

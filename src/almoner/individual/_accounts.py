@@ -13,6 +13,7 @@ from almoner._arrays import Array, Library, Mask, to_numpy
 from almoner._uncopyable import Uncopyable
 from almoner.errors import ArgumentError, UnknownPerson
 from almoner.individual._costs import Costs
+from almoner.individual._shares import in_order
 
 People = Array | Sequence[Hashable]  # rows, or ids
 _MOST_PEOPLE = 10**12
@@ -159,9 +160,7 @@ class Accounts(Uncopyable):
         xp = self._xp
         if isinstance(norms, np.ma.MaskedArray):
             raise ArgumentError("norms must not be a masked array: say who takes part with people=, or with NaN")
-        if not callable(index := getattr(norms, "index", len)) and type(index).__name__ != "RangeIndex":
-            raise ArgumentError("norms must not be a Series with labels: give series.loc[ids].to_numpy()")
-        given: Array = norms if _same_library(norms, xp) else xp.asarray(to_numpy(norms))
+        given: Array = norms if _same_library(norms, xp) else xp.asarray(in_order("norms", norms))
         given = array_api_compat.to_device(given, self._device) if self._device is not None else given
         if tuple(given.shape) != (self._count(where),):
             raise ArgumentError("norms must be a list with one entry for each person addressed")

@@ -99,8 +99,7 @@ class Table:
 
     def allowance(self, left: Array, xp: Library) -> Array | None:
         costs = xp.asarray(np.ascontiguousarray(self.units[:, 0]), device=left.device)
-        place = xp.searchsorted(costs, left, side="right") - 1
-        return xp.take(xp.asarray(self.grid, device=left.device), place)
+        return xp.take(xp.asarray(self.grid, device=left.device), xp.searchsorted(costs, left, side="right") - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from almoner._search import edge
 from almoner.curves import gaussian
 from almoner.curves import losses as curves
 from almoner.errors import ArgumentError
+from almoner.individual._shares import in_order
 from almoner.individual._statements import LossStatement
 
 Floats = NDArray[np.float64]
@@ -249,7 +250,7 @@ class Losses:
         if not isinstance(step, mechanisms.Gaussian | mechanisms.SampledGaussian):
             raise ArgumentError(f"step={step!r} must be Gaussian or SampledGaussian")
         rate = float(step.sample_rate) if isinstance(step, mechanisms.SampledGaussian) else 1.0
-        values = to_numpy(norms)
+        values = in_order("norms", norms)
         if isinstance(norms, np.ma.MaskedArray) or values.dtype.kind not in "fiu":
             raise ArgumentError("norms must be real numbers, and no masked array: use people= to say whose they are")
         values = values.astype(np.float64)

@@ -23,9 +23,16 @@ MOST_DIFFERENT = 100  # different epsilons; more are rounded down onto a grid of
 PRECISION = 1e-4  # relative precision of a share that is looked for
 
 
+def in_order(name: str, array: object) -> Array:
+    """``to_numpy`` of numbers in the order of accounts; ArgumentError: a Series of pandas, with labels."""
+    if not callable(index := getattr(array, "index", len)) and type(index).__name__ != "RangeIndex":
+        raise ArgumentError(f"{name} must not be a Series with labels: give series.loc[ids].to_numpy()")
+    return to_numpy(array)
+
+
 def checked_shares(shares: ArrayLike | Array, count: int) -> NDArray[np.float64]:
     """(n,) float64 in (0, 1]; the messages hold no share."""
-    values = to_numpy(shares)
+    values = in_order("shares", shares)
     if isinstance(shares, np.ma.MaskedArray) or values.dtype.kind not in "fiu" or values.shape != (count,):
         raise ArgumentError("shares must be a list of real numbers with one entry for each person")
     values = values.astype(np.float64)
@@ -85,7 +92,7 @@ def shares(epsilons: ArrayLike, budget: filters.Filter, /, *, delta: float | Non
     >>> shares([0.5, 1.0], filters.Gaussian(epsilon=1.0, delta=1e-5)).round(3)
     array([0.281, 1.   ])
     """
-    notion, values = budget.notion, to_numpy(epsilons)
+    notion, values = budget.notion, in_order("epsilons", epsilons)
     whole = budget.epsilon(delta=delta)
     delta = notion.delta if delta is None else delta
     if values.ndim != 1 or values.dtype.kind not in "fiu" or not np.all((values > 0) & (values <= whole)):
