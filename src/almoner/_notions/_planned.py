@@ -241,7 +241,7 @@ class Planned(ByRemainder, WithFailures[int]):
         return self.person_tables(leaf)[0](top=True)
 
     def person_tables(self, leaf: mechanisms.Mechanism) -> list[Callable[..., planned_table.Table]]:
-        """Prices of all norms, for accounts per person: first those in rounds of the own kind; built when called.
+        """Makers of price tables of all norms, for accounts per person; the first prices in rounds of the own kind.
 
         Guarantee: that of ``person_table``.
         """

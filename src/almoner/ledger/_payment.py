@@ -80,8 +80,7 @@ class Payment(NamedTuple):
     def sql(self, left: str, *, divide: str) -> PaymentSql:
         """SQL of what a person pays who has ``left``, over ``c`` with full ``units`` and, with a pace, a ``factor``."""
         if self.pace is None:
-            taken = f"c.units <= ({left}) - {self.fixed:d}"
-            return PaymentSql(f"c.units + {self.fixed:d}", "c.factor", taken)
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.factor", f"c.units <= ({left}) - {self.fixed:d}")
         allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
         part = f"least(c.units, {allowed})"
         return PaymentSql(f"{part} + {self.fixed:d}", self.factor_sql(part, "c"), f"{allowed} > 0")

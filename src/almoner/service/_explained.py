@@ -120,7 +120,7 @@ def _rest(policy: Policy) -> Iterator[str]:
         yield f"Who logs in at {oidc.issuer} is known by the claim {oidc.claim}."
     elsewhere = service.socket is None and service.host not in ("127.0.0.1", "::1", "localhost")
     if elsewhere or (oidc is not None and not service.https):
-        yield "Analysts come from other machines: put a proxy with https in front, and set service.https = true."
+        yield "For analysts on other machines put a proxy with https in front, and set service.https = true."
 
 
 def preview(policy: Policy) -> list[str]:

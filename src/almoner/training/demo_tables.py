@@ -36,8 +36,7 @@ class Example:
 
     def accuracy_without_privacy(self) -> float:
         """The test accuracy, in [0, 1], of scikit-learn's logistic regression."""
-        model = linear_model.LogisticRegression(C=10.0, max_iter=5000).fit(*self.train)
-        return float(model.score(*self.test))
+        return float(linear_model.LogisticRegression(C=10.0, max_iter=5000).fit(*self.train).score(*self.test))
 
 
 def adult(folder: Path | None = None) -> Example | None:

@@ -397,8 +397,7 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     indices[:, -1] = offset
     there = indices >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-    scaled = values[there] / np.sqrt(blocks)
-    return sparse.csr_matrix((scaled, indices[there], starts), shape=(rows, offset + 1))
+    return sparse.csr_matrix((values[there] / np.sqrt(blocks), indices[there], starts), shape=(rows, offset + 1))
 
 
 def _block(

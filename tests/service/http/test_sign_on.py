@@ -264,7 +264,7 @@ def test_an_issuer_is_not_waited_for_without_end(opened, at, monkeypatch):
 
 
 def test_an_issuer_is_not_read_without_end(opened, at):
-    """What is longer than a megabyte is refused, also where it is right; what is compressed is not read at all."""
+    """An answer longer than a megabyte is refused, also where it is right; a compressed one is not read at all."""
     at.more = {"padding": " " * 3_000_000}
     assert opened.door().get("/signin").status_code == 503
     at.more, at.squeezed = {}, True
@@ -367,7 +367,7 @@ def test_who_is_not_let_in_is_in_the_log(tmp_path, at):
 
 
 def test_the_page_s_lines_are_read(tmp_path):
-    """What docs/service/sign-on.md shows fits into a policy."""
+    """The lines that docs/service/sign-on.md shows fit into a policy."""
     page = (Path(__file__).parents[3] / "docs" / "service" / "sign-on.md").read_text(encoding="utf-8")
     shown = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
     (tmp_path / shown["oidc"]["secret"]).write_text("secret", encoding="utf-8")

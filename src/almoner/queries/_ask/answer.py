@@ -45,15 +45,9 @@ _Row = tuple[Any, Any, Any]  # value, interval, truth interval
 NOT_THE_QUESTION = {"sigma", "rho", "epsilon", "error", "level", "clip", "at_most", "report", "pace", "anyway"}
 
 
-def asks(question: Mapping[str, Any], but: Set[str] = NOT_THE_QUESTION) -> Any:
-    """A key of what a question, as plain values, asks for, ``but`` for some fields: with whatever clip and noise."""
-    return _frozen({name: each for name, each in question.items() if name not in but})
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return frozenset((name, _frozen(each)) for name, each in value.items())
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+def without(question: Mapping[str, Any], but: Set[str] = NOT_THE_QUESTION) -> dict[str, Any]:
+    """Plain values of a question ``but`` for some fields: of what it asks for, with whatever clip and noise."""
+    return {name: each for name, each in question.items() if name not in but}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from almoner.errors import ArgumentError, DataError, LedgerError
 from almoner.ledger import Dataset, Domain, Entry, Ledger, Transaction
 from almoner.ledger._accounts.tables import TableOffer
 from almoner.mechanisms import Gaussian
-from almoner.queries._ask.answer import Answer, answer, asks
+from almoner.queries._ask.answer import Answer, answer, without
 from almoner.queries._ask.price import at_epsilon, stand_in, with_auto, with_error, with_known_auto
 from almoner.queries._ask.quoted import Quote, quote
 from almoner.queries._ask.rows import Rows, arranged
@@ -75,14 +75,14 @@ def share_earlier(
     if asked.open:
         return None
     values = described(asked)
-    wanted = asks(values, _NOISE)
+    wanted = without(values, _NOISE)
 
     def work(transaction: Transaction) -> Entry | None:
         if transaction.find(key) is not None:
             return None
         for entry in reversed(ledger.entries("answered")):
             public = entry.public
-            if public["analyst"] not in analysts or asks(public["question"], _NOISE) != wanted:
+            if public["analyst"] not in analysts or without(public["question"], _NOISE) != wanted:
                 continue
             earlier = question(public["question"])
             if earlier.pure == asked.pure and earlier.noise <= asked.noise:

@@ -25,7 +25,7 @@ from almoner._units import to_float
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.ledger import Entry
-from almoner.queries._ask.answer import NOT_THE_QUESTION
+from almoner.queries._ask.answer import without
 from almoner.queries._ask.quoted import expected_half_width, read_off
 from almoner.queries._ask.so_far import AnalystId
 from almoner.queries._questions.field_types import target
@@ -122,8 +122,7 @@ def _tails(
         mean = size * shares
         variance = standard_error**2 + mean + (0.05 * mean) ** 2
         likelihoods[place] = prior - ((counts - mean) ** 2 / variance + np.log(variance)).sum(axis=1) / 2
-    likely = np.argsort(-likelihoods, axis=None)[:_LIKELY]
-    size, model = np.unravel_index(likely, likelihoods.shape)
+    size, model = np.unravel_index(np.argsort(-likelihoods, axis=None)[:_LIKELY], likelihoods.shape)
     weights = np.exp(likelihoods[size, model] - likelihoods.max())
     tails = sizes[size][:, None] * shape(at)[model]
     return np.where(tails < _NOBODY, 0.0, tails), weights / weights.sum()
@@ -282,7 +281,7 @@ def _chosen(asked: Question, wanted: Question, key: str, who: AnalystId, release
     wanted = replace(_with_price(wanted, price * CLIP_SHARE), anyway=asked.anyway)
     # a release has one key for each analyst, purpose, and what it is about, at whatever price; one that turned out to
     # be all noise stays under it: the next one is another attempt
-    values = {name: value for name, value in described(wanted).items() if name not in NOT_THE_QUESTION}
+    values = without(described(wanted))
     asks = json.dumps([values, wanted.pure, *who], sort_keys=True, ensure_ascii=False)
     its_key = f"{values['ask']} for 'auto': {sha256(asks.encode()).hexdigest()[:16]}"
     for attempt in range(1, _ATTEMPTS + 1):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from almoner._calendar import start_of
 from almoner.errors import ArgumentError
 from almoner.ledger import Entry, Ledger, Periods
-from almoner.queries._ask.answer import asks
+from almoner.queries._ask.answer import without
 from almoner.queries._language import expressions as tree
 from almoner.queries._questions.kinds.counts import Lengths
 from almoner.queries._questions.question import Question
@@ -129,7 +129,10 @@ class SoFar:
             if own.head == head:
                 return own
             new = [e.public for e in answered(ledger, analyst, purpose, after=int(own.head.partition(":")[0]))]
-            left, latest = ledger.left_by_period(analyst, purpose), {asks(each["question"]): each for each in new}
+            left, latest = (
+                ledger.left_by_period(analyst, purpose),
+                {_frozen(without(each["question"])): each for each in new},
+            )
             return cls(head, analyst, purpose, left, (*own.answers, *new), {**own.latest, **latest})
 
         return ledger.snapshot(work)
@@ -154,8 +157,14 @@ class SoFar:
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""
-        public = self.latest.get(asks(values))
-        return None if public is None else cast(Sequence[int], public["released"])
+        return cast(Sequence[int] | None, self.latest.get(_frozen(without(values)), {}).get("released"))
+
+
+def _frozen(value: Any) -> Any:
+    """Plain values as a key of a table: equal where they are."""
+    if isinstance(value, Mapping):
+        return frozenset((name, _frozen(each)) for name, each in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def answered(ledger: Ledger, analyst: str, purpose: str | None, *, after: int = -1) -> list[Entry]:

@@ -147,9 +147,8 @@ class Question(Generic[Told]):
     def __post_init__(self) -> None:
         ask = type(self).__name__.lower()
         model = model_of(type(self), ask=ask)  # type: ignore[arg-type]
-        checked = dict(read(model, {name: getattr(self, name, ask) for name in model.model_fields}))
-        del checked["ask"]
-        set_fields(self, **checked)
+        given = {name: getattr(self, name, ask) for name in model.model_fields}  # a question has no field "ask"
+        set_fields(self, **{name: value for name, value in read(model, given) if name != "ask"})
         by: Any = self.by
         listed = tuple((column, keys or ()) for column, keys in by or ())
         set_fields(self, keys=listed, pure=self.epsilon is not None, choice=None)

@@ -439,8 +439,7 @@ def _bounded_wide(rows: str, groups: list[list[str]], question: Question) -> str
     squares = ", ".join(f"{length} AS s{place}" for place, length in enumerate(lengths))
     factors = ", ".join(f"{_shrinking(question, f's{place}', bound)} AS f{place}" for place in range(len(groups)))
     shrunk = ", ".join(f"{_shrunk(name, f'f{at}')} AS {name}" for at, names in enumerate(groups) for name in names)
-    inner = f"SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows}))"
-    return f"SELECT person, {shrunk} FROM ({inner})"
+    return f"SELECT person, {shrunk} FROM (SELECT *, {factors} FROM (SELECT *, {squares} FROM ({rows})))"
 
 
 def _charges(squares: str, question: Question) -> str:

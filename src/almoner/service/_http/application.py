@@ -27,7 +27,7 @@ __all__ = [
 
 MOST_BODY = 65_536  # largest number of bytes of the body of a request
 _BODY_SECONDS = 10.0
-_STRANGERS = ("token", "sign-on", "login", "issuer")  # codes of requests by whoever is not known
+_NOBODYS = ("token", "sign-on", "login", "issuer")  # codes of refusals before it is known whose the request is
 _WRONG = 30  # of these from one address that have a line in the log, in a minute
 _LOG = logging.getLogger("almoner.service")
 
@@ -138,7 +138,7 @@ class Guard:
             self._metrics.count("requests", route=name, status=str(status), port=self._port)
             self._metrics.took(name, time.monotonic() - began)
             address = (scope.get("client") or ("",))[0]
-            stranger = facts.get("code") in _STRANGERS and not self._strangers.wait(address, _WRONG)
+            stranger = facts.get("code") in _NOBODYS and not self._strangers.wait(address, _WRONG)
             if "who" in facts or stranger:
                 told = {"port": self._port, "address": address, "method": scope["method"], "route": name}
                 _LOG.info("request", extra={"facts": {**told, "status": status, **facts}})

@@ -190,8 +190,7 @@ async def table(api: AnalystApi, terms: AnalystTerms, keys: list[str] | None) ->
 
 
 def csv_response(told: str, name: str) -> Response:
-    saved = f'attachment; filename="{name}"'
-    return Response(told, media_type="text/csv", headers={"content-disposition": saved})
+    return Response(told, media_type="text/csv", headers={"content-disposition": f'attachment; filename="{name}"'})
 
 
 def _fresh(request: Request) -> bool:

@@ -198,8 +198,7 @@ def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> ByName:
 def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
     """A linear layer whose weight is (in, out), as in GPT-2."""
     a, b = _places(x), _places(b)
-    shape = torch.Size((a.shape[2], b.shape[2]))
-    return {"weight": OuterProducts(b, a, shape), "bias": Dense(b.sum(1))}
+    return {"weight": OuterProducts(b, a, torch.Size((a.shape[2], b.shape[2]))), "bias": Dense(b.sum(1))}
 
 
 def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:

@@ -291,7 +291,7 @@ class _Choices(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         answer, tuples = func(*args, **kwargs), len(args) > 1 and isinstance(args[1], tuple)
-        given = args[1] if tuples else (*args[1:], *kwargs.values())
+        given = args[1] if tuples else (*args[1:], *kwargs.values())  # a place, or what else is said
         parts = [each for part in given for each in ((part.start, part.stop) if type(part) is slice else (part,))]
         whole = [part for part in parts if isinstance(part, Tensor) and not part.is_floating_point()]
         rows = name in ("__getitem__", "__setitem__")
