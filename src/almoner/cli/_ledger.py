@@ -75,16 +75,13 @@ def verify(
         raise Exit(1)
 
 
-def show_(
-    path: LedgerName, csv: _options.CsvFile = None, force: _options.Force = False, as_json: _options.Json = False
-) -> None:
+def show_(path: LedgerName, *, out: _options.Output) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
     from almoner.ledger import summary
 
-    _options.check_new_file(csv, force=force, read=(path,))
+    out.check(path)
     with opened(path) as ledger:
-        record = summary(ledger)
-    symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
+        record, symbol = summary(ledger), ledger.symbol
     of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
     rows = []
     for asked in record.questions:
@@ -92,9 +89,9 @@ def show_(
         about = (*([asked.get("dataset")] if of else []), asked["question"].get("ask"))
         rows.append((*names, *about, shown(asked[f"{symbol} at most"], 6)))
     table = Listing(("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most"), rows)
-    if table.write(csv):
+    if table.write(out.csv):
         return
-    if as_json:
+    if out.as_json:
         print(dumps(asdict(record)))
         return
     show(table, f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})")
