@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
@@ -230,6 +230,7 @@ def _models(data: Path | None, epsilon: float, delta: float, runs: int, observe:
 
 def _write_pages(shop: Shop, models: Models | None, page: Path, told: Path, cure: str) -> None:
     """The page of the demonstration, and, beside it and linked, the statement of one generated customer: all public."""
+    from almoner.accounting.meaning import in_100
     from almoner.report.pages import statement
 
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -241,6 +242,8 @@ def _write_pages(shop: Shop, models: Models | None, page: Path, told: Path, cure
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
     """Sentences on what a private model promises, and what that lets others guess."""
+    from almoner.accounting.meaning import in_100
+
     promise = f"Each private model promises epsilon {epsilon:g} at delta {delta:g}."
     if guess is None:
         return [promise]
@@ -251,8 +254,3 @@ def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
         "Without the model the guess is right 50 times in 100.",
         f"With it the guess is right at most {in_100(guess)} times in 100.",
     ]
-
-
-def in_100(guess: float) -> str:
-    """The number of 100 guesses that are right, rounded up."""
-    return f"{min(1000, ceil(1000 * guess - 1e-9)) / 10:g}"
