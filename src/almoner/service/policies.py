@@ -490,8 +490,7 @@ def usual_question(policy: Policy, session: Session) -> Question:
 
 def _hundredth(session: Session) -> dict[str, float]:
     """The price of a question that costs a hundredth of the budget."""
-    symbol = "epsilon" if session.ledger.symbol == "epsilon" else "rho"
-    return {symbol: to_float(session.ledger.budget_units // 100, down=True)}
+    return {session.ledger.symbol: to_float(session.ledger.budget_units // 100, down=True)}
 
 
 def offers(policy: Policy) -> Iterator[tuple[str, dict[str, Any]]]:
