@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option, Typer
 
 from almoner.cli._options import Delta, Group, Json, added, examples
-from almoner.cli._shown import dumps, show
+from almoner.cli._shown import dumps, show, tell
 from almoner.errors import ArgumentError, DataError
 
 audit = Typer(
@@ -37,12 +37,9 @@ def replay(
     given: dict[str, Any] = {name: names[name] for name in ("people", "without")}
     given |= {name: names[name] for name in ("replaced", "number", "tolerance", "fresh") if name in names}
     report = room.replay(names["pipeline"], names["data"], **given)
-    if as_json:
-        fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
-        found = sorted({str(each) for each in report.findings})
-        print(dumps(fields | {"tightest": report.tightest, "findings": found}))
-    else:
-        show(str(report))
+    fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
+    found = sorted({str(each) for each in report.findings})
+    tell(fields | {"tightest": report.tightest, "findings": found}, str(report), as_json=as_json)
     if not report.holds:
         raise Exit(1)
 

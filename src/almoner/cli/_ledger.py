@@ -12,7 +12,7 @@ from almoner._private import MARK
 from almoner._units import shown, to_float
 from almoner.cli import _options
 from almoner.cli._queries import OtherLedger, PlanFile
-from almoner.cli._shown import Listing, console, dumps, show
+from almoner.cli._shown import Listing, console, dumps, show, tell
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -195,13 +195,11 @@ def trainings(path: LedgerName, as_json: _options.Json = False) -> None:
     with opened(path) as ledger:
         found = [each for each in ledger.consumers.values() if each.kind == "training"]
         measure, symbol = ledger.measure, ledger.symbol
-    if as_json:
-        wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
-        print(dumps([{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]))
-        return
+    wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
+    told = [{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]
     columns = ("number", "time", "analyst", "purpose", "key", "state")
     rows = [[*(getattr(each, name) for name in columns), shown(to_float(each.units), 6)] for each in found]
-    show(Listing((*columns, f"{symbol} at most"), rows))
+    tell(told, Listing((*columns, f"{symbol} at most"), rows), as_json=as_json)
 
 
 def streams(path: LedgerName, as_json: _options.Json = False) -> None:
@@ -210,11 +208,9 @@ def streams(path: LedgerName, as_json: _options.Json = False) -> None:
         found = [each for each in ledger.consumers.values() if each.kind == "stream"]
     wanted = ("number", "time", "key", "analyst", "purpose", "described", "updates")
     told = [{name: getattr(each, name) for name in wanted} | {"last": (each.last or {}).get("time")} for each in found]
-    if as_json:
-        print(dumps(told))
-        return
     columns = ("number", "time", "analyst", "purpose", "key", "updates", "last")
-    show(Listing((*columns[:-1], "last update"), [[each[name] for name in columns] for each in told]))
+    rows = [[each[name] for name in columns] for each in told]
+    tell(told, Listing((*columns[:-1], "last update"), rows), as_json=as_json)
 
 
 def create(file: PlanFile, other: OtherLedger = None) -> None:
@@ -241,12 +237,10 @@ def size(path: LedgerName, as_json: _options.Json = False) -> None:
 
     with opened(path) as ledger:
         found = measured(ledger)
-    if as_json:
-        print(dumps({"private": MARK, **asdict(found)}))
-        return
     merged = "nothing" if found.merged is None else f"entries up to {found.merged}"
     lines = [f"{found.bytes / 1e6:,.1f} MB", f"{found.entries:,} entries", f"{found.people:,} people"]
-    show(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}")
+    lines += [f"{found.charges:,} charges", f"merged: {merged}"]
+    tell({"private": MARK, **asdict(found)}, MARK, *lines, as_json=as_json)
 
 
 def compact(
@@ -350,9 +344,6 @@ def datasets(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the data sets of a ledger, each as it was declared last."""
     with opened(path) as ledger:
         found = list(ledger.datasets.values())
-    if as_json:
-        print(dumps([each.public | {"number": each.number} for each in found]))
-        return
     rows = []
     for each in found:
         columns = [
@@ -360,7 +351,8 @@ def datasets(path: LedgerName, as_json: _options.Json = False) -> None:
             for name, of in ((name, domain.public) for name, domain in each.columns.items())
         ]
         rows.append((each.number, each.name, each.version, each.person, each.spelled, ", ".join(columns)))
-    show(Listing(("number", "data set", "version", "person", "named by", "columns"), rows))
+    table = Listing(("number", "data set", "version", "person", "named by", "columns"), rows)
+    tell([each.public | {"number": each.number} for each in found], table, as_json=as_json)
 
 
 def statement(
@@ -402,10 +394,9 @@ def statement(
         from almoner.report.pages import statement as page
 
         _options.write_page(html, page(told, person=person), whose=", and for this person")
-    elif as_json:
-        print(dumps({"private": MARK, **asdict(told), "words": words}))
     else:
-        show(f"{MARK}, and for this person", *lines, words)
+        said = {"private": MARK, **asdict(told), "words": words}
+        tell(said, f"{MARK}, and for this person", *lines, words, as_json=as_json)
 
 
 def _lines(account: "Statement") -> Listing:

@@ -20,7 +20,7 @@ from almoner import _check
 from almoner._check import line, nearest
 from almoner._private import MARK
 from almoner._units import exact
-from almoner.cli._shown import STDOUT, Listing, dumps, show, use_letters_of_the_terminal
+from almoner.cli._shown import STDOUT, Listing, tell, use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
 _NOISE_MULTIPLIER = Option(
@@ -165,12 +165,8 @@ class Output:
 
     def give(self, table: Listing, *beside: Listing | str, told: object) -> None:
         """Print a table and what stands beside it, or what is told as JSON, after the CSV file that is wanted."""
-        if table.write(self.csv):
-            return
-        if self.as_json:
-            print(dumps(told))
-        else:
-            show(table, *beside)
+        if not table.write(self.csv):
+            tell(told, table, *beside, as_json=self.as_json)
 
 
 def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], as_json: bool = False) -> None:

@@ -17,7 +17,7 @@ from typer import Argument, Exit, Option, echo
 
 from almoner import _check
 from almoner.cli import _options
-from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar, show
+from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar, show, tell
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -308,8 +308,5 @@ def score(
     from almoner.training.saved_model import score as judged
 
     metrics = judged(model, file, skip_rows=skip_rows, force=force)
-    if as_json:
-        print(dumps(metrics))
-        return
-    show(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n")
-    show(f"PRIVATE, as {file} is: {model / 'metrics.json'}")
+    words = f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n"
+    tell(metrics, words, f"PRIVATE, as {file} is: {model / 'metrics.json'}", as_json=as_json)
