@@ -51,23 +51,21 @@ def epsilon(
     them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run. A
     file RUN lists mechanisms with their counts: several models, a report, correlated noise.
     """
-    from almoner.accounting.answers import of_run
-    from almoner.accounting.meaning import of as meaning_of
     from almoner.curves._totals import totals
 
     read = () if run is None else (run,)
     _options.check_new_file(certificate, force=out.force, read=read)
     out.check(*read)
     step, rounds, said = _asked(run, noise_multiplier, sampling)
-    best, whole = of_run(step, rounds=rounds, delta=delta), almoner.mechanisms.Repeated(step, rounds)
+    whole = almoner.mechanisms.Repeated(step, rounds)
+    best = almoner.accounting.answers.of_run(step, rounds=rounds, delta=delta)
     neighbours = str(said.get("adjacency", "add-or-remove"))
     if certificate is not None:
         if neighbours == "replace":
             raise ArgumentError("--certificate is for adding or removing a person: leave it out, or adjacency")
-        from almoner.accounting.certificates import of_run as certified
-
-        certificate.write_text(dumps(certified(whole, delta=delta)) + "\n", encoding="utf-8")
-    rows, meaning = totals(whole, delta=delta), meaning_of(whole, points=128)
+        certified = almoner.accounting.certificates.of_run(whole, delta=delta)
+        certificate.write_text(dumps(certified) + "\n", encoding="utf-8")
+    rows, meaning = totals(whole, delta=delta), almoner.accounting.meaning.of(whole, points=128)
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
     bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds) for row in rows]
     title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
@@ -88,10 +86,8 @@ def _asked(
 ) -> tuple["Mechanism", int, dict[str, object]]:
     """A step, the number of steps, and what JSON says of them: of a file, or of options."""
     if file is not None:
-        from almoner.accounting.runs import read
-
         _check_alone(noise_multiplier, sampling)
-        listed = read(file)
+        listed = almoner.accounting.runs.read(file)
         run = listed.mechanism()
         parts = [(name, each) for name, each in zip(listed.names, listed.known, strict=True) if each is not None]
         fields = [{"name": name, **almoner.mechanisms.to_fields(each)} for name, each in parts]
@@ -140,8 +136,6 @@ def calibrate(
     noise, the noise multiplier times the clip. In a file RUN one number is "?": the least noise that fits, or the most
     of anything else, is found.
     """
-    from almoner.accounting.calibrate import by_filter, in_advance
-
     out.check(*(() if run is None else (run,)))
     if run is not None:
         _check_alone(noise_multiplier, sampling)
@@ -154,7 +148,8 @@ def calibrate(
     asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
     with progress_bar(quiet=out.as_json) as bar:
         bar.add_task("asking every filter", total=None)
-        fixed, rows = in_advance(**asked), by_filter(**asked)
+        fixed = almoner.accounting.calibrate.in_advance(**asked)
+        rows = almoner.accounting.calibrate.by_filter(**asked)
     table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
     without = ", ".join(f"filters.{row.filter}" for row in rows if row.note)
     notes = [f"Without a number, for reasons that --json tells: {without}."] if without else []
@@ -166,9 +161,7 @@ def calibrate(
 
 def _show_unknown(file: Path, epsilon: float, delta: float, out: _options.Output) -> None:
     """The unknown number of a file, in its digits that are on the safe side."""
-    from almoner.accounting.runs import read
-
-    found = read(file).solve(epsilon=epsilon, delta=delta)
+    found = almoner.accounting.runs.read(file).solve(epsilon=epsilon, delta=delta)
     *_, name = found.field.split(".")
     number = shown(found.number, 7, down=name not in ("sigma", "scale")) if name != "count" else str(found.number)
     title = f"{file} within epsilon = {epsilon:g}, delta = {delta:g}, fixed in advance"
@@ -257,11 +250,10 @@ def compare(
     step = described(
         mechanism, noise_multiplier=noise_multiplier, sample_rate=rate, epsilon_each=epsilon_each, delta_each=delta_each
     )
-    from almoner.accounting.compare import compare as comparison
-
     with progress_bar(quiet=out.as_json) as bar:
         bar.add_task("computing every bound", total=None)
-        table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
+        rounds = 1000 if count is None else count
+        table = almoner.accounting.compare.compare(step, rounds=rounds, delta=delta, points=points, people=people)
     if picture is not None:
         from almoner.report.figures import bounds
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, echo
 
+import almoner
 from almoner import _extras, _html
 from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
 from almoner.cli._shown import Listing, dumps, progress_bar, show
@@ -230,27 +231,25 @@ def _models(data: Path | None, epsilon: float, delta: float, runs: int, observe:
 
 def _write_pages(shop: Shop, models: Models | None, page: Path, told: Path, cure: str) -> None:
     """The page of the demonstration, and, beside it and linked, the statement of one generated customer: all public."""
-    from almoner.accounting.meaning import in_100
     from almoner.report.pages import statement
 
     page.parent.mkdir(parents=True, exist_ok=True)
     told.write_text(statement(shop.statement, person=PERSON), encoding="utf-8")
     facts = {"customers": CUSTOMERS, "most": MOST, "epsilon": EPSILON, "delta": DELTA, "person": PERSON, "cure": cure}
-    right = in_100(shop.statement.guess)
+    right = almoner.accounting.meaning.in_100(shop.statement.guess)
     page.write_text(_html.render("demo.html", shop=shop, models=models, right=right, **facts), encoding="utf-8")
 
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
     """Sentences on what a private model promises, and what that lets others guess."""
-    from almoner.accounting.meaning import in_100
-
+    right = None if guess is None else almoner.accounting.meaning.in_100(guess)
     promise = f"Each private model promises epsilon {epsilon:g} at delta {delta:g}."
-    if guess is None:
+    if right is None:
         return [promise]
     return [
         promise,
         "These two numbers limit what others can guess about a person.",
         "Suppose somebody knows everything about all other people, and guesses whether one person is in the data.",
         "Without the model the guess is right 50 times in 100.",
-        f"With it the guess is right at most {in_100(guess)} times in 100.",
+        f"With it the guess is right at most {right} times in 100.",
     ]

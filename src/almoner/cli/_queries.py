@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, Typer
 
+import almoner
 from almoner._check import told
 from almoner._units import shown
 from almoner.cli._options import Delta, Group, Json, OptionalEpsilon, Output, added, check_page, examples
@@ -43,10 +44,8 @@ query = Typer(
 @added(query, "query quote", "questions.toml")
 def quote(plan: PlanFile, ledger: OtherLedger = None, *, out: Output) -> None:
     """Show what every question would cost at most, and its noise. Asks nothing and charges nobody."""
-    from almoner.ledger import Ledger
-
     questions = _plan(plan, ledger, out)
-    new = not Ledger.exists(questions.ledger)
+    new = not almoner.ledger.Ledger.exists(questions.ledger)
     with questions.look() as session:
         quotes, stored = questions.quote(session), {each.key for each in questions.analyst(session).answers()}
         together, _ = _together(quotes, stored, session)
@@ -146,8 +145,6 @@ def summary(
     (epsilon, delta)-DP together. Names and types of columns are taken as public: they alone say what is asked.
     Numbers without --bounds are told by steps of about a tenth. The same command again gives the same answers.
     """
-    from almoner.filters import Gaussian
-    from almoner.ledger import Ledger, Terms
     from almoner.queries import Session
     from almoner.report import pages
 
@@ -155,8 +152,9 @@ def summary(
     check_page(html, force=out.force, read=(data, ledger), as_json=out.as_json)
     terms = None
     if epsilon is not None:  # half of delta is for keys of texts
-        terms = Terms(Gaussian(epsilon=epsilon, delta=delta / 2), keys_delta=delta / 2)
-    elif not Ledger.exists(ledger):
+        budget = almoner.filters.Gaussian(epsilon=epsilon, delta=delta / 2)
+        terms = almoner.ledger.Terms(budget, keys_delta=delta / 2)
+    elif not almoner.ledger.Ledger.exists(ledger):
         raise ArgumentError(f"there is no ledger at {ledger}: give --epsilon 1 to make it, or restore a backup")
     ends = dict(map(_bounds, bounds or ()))
     with Session.open(data, person=person, budget=terms, ledger=ledger, create=terms is not None) as session:
@@ -187,10 +185,8 @@ def list_(plan: PlanFile, ledger: OtherLedger = None, *, out: Output) -> None:
 def _give(answers: "Mapping[str, Answer]", out: Output, *beside: str) -> None:
     """Print answers and what stands beside them, or JSON, after the CSV file that is wanted."""
     if out.csv is not None:
-        from almoner.queries import write_csv
-
         with csv_file(out.csv) as file:
-            write_csv(list(answers.values()), file)
+            almoner.queries.write_csv(list(answers.values()), file)
     if out.csv != STDOUT:
         print_answers(answers, as_json=out.as_json)
         show(*([] if out.as_json else beside))
