@@ -21,9 +21,9 @@ LARGEST = 12
 def pays(payment, units, left):
     """What a person pays, in whole numbers; None for a person who is left out."""
     if payment.pace is None:
-        return units if units <= left else None
+        return units + payment.fixed if units + payment.fixed <= left else None
     allowed = math.floor(Fraction(max(0, left)) / payment.pace)
-    return None if allowed <= 0 else min(units, allowed)
+    return None if allowed <= payment.fixed else payment.fixed + min(units, allowed - payment.fixed)
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -32,8 +32,8 @@ def test_the_sql_of_a_payment_is_whole_number_arithmetic(tmp_path, linear):
     workspace = Workspace(tmp_path / "spill")
     amounts = (1, 5, 6, 10**13 + 7, 10**18), (-4, 0, 1, 5, 9, 53, 10**15 + 1, 2**62)
     listed = ", ".join(f"({units}::BIGINT, {left}::BIGINT, 1::DOUBLE)" for units, left in itertools.product(*amounts))
-    for pace in (None, 1, 2, 7, 53):
-        payment = Payment(pace, linear)
+    for pace, fixed in itertools.product((None, 1, 2, 7, 53), (0, 3, 10**12)):
+        payment = Payment(pace, fixed, linear)
         terms = payment.sql("c.has - 0", divide="//")
         columns = f"c.units, c.has, {terms.units}, {terms.factor}, {terms.taken}"
         rows = workspace.run(f"SELECT {columns} FROM (VALUES {listed}) c(units, has, factor)").fetchall()
@@ -42,8 +42,8 @@ def test_the_sql_of_a_payment_is_whole_number_arithmetic(tmp_path, linear):
             if taken:
                 assert charged == pays(payment, units, left)
                 assert factor <= 1
-                assert (factor == 1) == (charged == units)
-                assert units * Fraction(factor) ** (1 if linear else 2) <= charged
+                assert (factor == 1) == (charged - fixed == units)
+                assert units * Fraction(factor) ** (1 if linear else 2) <= charged - fixed
                 assert charged <= payment.allowed(left)
     workspace.close()
 
@@ -152,7 +152,7 @@ def fair(group, spent, past, pace, budget, rows):
     """Each person's contribution in whole steps, of one unit each, as a ledger shrinks it."""
     total, paid = 0, {}
     for person in group:
-        payment = Payment(pace, True)
+        payment = Payment(pace, 0, True)
         units = pays(payment, rows(person, past), budget - spent[person]) or 0
         total, paid[person] = total + units, units
     return total, paid, Fraction(1)
@@ -231,7 +231,7 @@ def ask(book, key, units, *, price, payment, analyst="ann", reserved=None):
 @pytest.mark.slow
 def test_ledgers_charge_as_in_whole_numbers(where):
     """Random questions with limits, reservations and a watch: charges, factors, what is left at least; it adds up."""
-    chance = random.Random(6)
+    chance = random.Random(5)
     with opened(where) as book:
         spent, on_bea = dict.fromkeys(PEOPLE, 0), dict.fromkeys(PEOPLE, 0)
         most, limit, least_left = RHO, 2**62, []
@@ -248,9 +248,9 @@ def test_ledgers_charge_as_in_whole_numbers(where):
                 most -= watch.units
             analyst = chance.choice(["ann", "bea"])
             price = chance.randrange(1, RHO // 16)
-            payment = Payment(chance.choice([1, 2, 5, 24 - number]))
-            units = {person: chance.randrange(1, price + 1) for person in PEOPLE}
-            units["ann"] = price  # who always contributes the full clip
+            payment = Payment(chance.choice([1, 2, 5, 24 - number]), chance.choice([0, price // 4]))
+            units = {person: chance.randrange(1, price - payment.fixed + 1) for person in PEOPLE}
+            units["ann"] = price - payment.fixed  # who always contributes the full clip
             left = {
                 person: min(most - spent[person], limit - on_bea[person] if analyst == "bea" else 2**62)
                 for person in PEOPLE
@@ -261,7 +261,7 @@ def test_ledgers_charge_as_in_whole_numbers(where):
                 person: charged for person, charged in expected.items() if charged is not None
             }
             for person, (charged, factor) in rows.items():
-                share = Fraction(charged, units[person])
+                share = Fraction(charged - payment.fixed, units[person])
                 assert factor == 1 if share == 1 else float(share) ** 0.5 * (1 - 2e-8) < factor < float(share) ** 0.5
             assert entry.public["floor"] == payment.floor(left["ann"], price)
             least_left.append(entry.public["floor"] < price)

@@ -30,18 +30,19 @@ class PaymentSql(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """Payment of a question for what a person contributes. Public.
+    """Payment of a question: a fixed part, and a part for what a person contributes. Public.
 
     Guarantee: a person is charged at most ``allowed(left)``, where ``left`` is what that person has left: the least
-        over the budget and over every limit that applies. What a person is charged covers what the person's
-        contribution costs after it was multiplied by the factor and rounded towards zero; it depends on nothing but
-        that person's own account and rows, and public numbers.
+        over the budget and over every limit that applies. What a person is charged covers ``fixed`` and what the
+        person's contribution costs after it was multiplied by the factor and rounded towards zero; it depends on
+        nothing but that person's own account and rows, and public numbers.
     Source: theory 5.1 to 5.3; docs/proofs/individual-filter.md, "Shrinking to what is left".
     """
 
     pace: int | None = None
     """A person may pay one part in so many of what is left, and a contribution that costs more shrinks to what that
     pays for; None where a person pays in full or is left out."""
+    fixed: int = 0  # units that each person pays who takes part, whatever they contribute; who cannot is left out
     linear: bool = False  # true if a contribution's price grows with its length (Laplace noise), not with its square
 
     def allowed(self, left: int) -> int:
@@ -51,9 +52,9 @@ class Payment(NamedTuple):
     def floor(self, left: int, price: int) -> int:
         """Units, at most the price, that every person can pay where everybody has so much left, or more.
 
-        Guarantee: a person whose contribution costs no more takes part in full. Where it is the price, nobody is
-            shrunk or left out for lack of budget; where the question has a pace, the contribution of each other person
-            shrinks to no less than what it pays for.
+        Guarantee: a person whose contribution costs no more, the fixed part included, takes part in full. Where it is
+            the price, nobody is shrunk or left out for lack of budget; where the question has a pace, the contribution
+            of each other person shrinks to no less than what it pays for.
         Source: docs/proofs/individual-filter.md, "How complete an answer is".
         """
         return min(price, self.allowed(left))
@@ -64,7 +65,7 @@ class Payment(NamedTuple):
         With a pace of 2 or more, which shrinks people so that something is always left, a part of it is enough.
         """
         floor = self.floor(left, price)
-        if floor >= price or (self.pace is not None and self.pace > 1 and floor > 0):
+        if floor >= price or (self.pace is not None and self.pace > 1 and floor > self.fixed):
             return
         raise exceeded(price, budget, max(0, left), symbol, why=_UNCERTAIN)
 
@@ -79,19 +80,19 @@ class Payment(NamedTuple):
     def sql(self, left: str, *, divide: str) -> PaymentSql:
         """SQL of what a person pays who has ``left``, over ``c`` with full ``units`` and, with a pace, a ``factor``."""
         if self.pace is None:
-            return PaymentSql("c.units", "c.factor", f"c.units <= ({left})")
-        allowed = f"greatest(0, ({left}) {divide} {self.pace:d})"
+            return PaymentSql(f"c.units + {self.fixed:d}", "c.factor", f"c.units <= ({left}) - {self.fixed:d}")
+        allowed = f"greatest(0, ({left}) {divide} {self.pace:d} - {self.fixed:d})"
         part = f"least(c.units, {allowed})"
-        return PaymentSql(part, self.factor_sql(part, "c"), f"{allowed} > 0")
+        return PaymentSql(f"{part} + {self.fixed:d}", self.factor_sql(part, "c"), f"{allowed} > 0")
 
     def mass_sql(self, price: int) -> str:
         """SQL, over wanted and paid, of the mass missing from contributions, rounded up; the longest is ``MASS``."""
-        worth = [f"{units} * 1e0 / {max(1, price):d}" for units in ("wanted", "paid")]
+        worth = [f"{units} * 1e0 / {max(1, price - self.fixed):d}" for units in ("wanted", "paid")]
         wanted, paid = (f"least(1e0, {each})" if self.linear else f"sqrt(least(1e0, {each}))" for each in worth)
         return f"CAST(coalesce(sum(ceil({MASS:d} * ({wanted} - {paid}))), 0) AS BIGINT)"
 
     def factor_sql(self, units: str, row: str) -> str:
-        """The factor of a contribution of which units are paid, as SQL."""
+        """The factor of a contribution of which units are paid, without the fixed part, as SQL."""
         share = f"CAST({units} AS DOUBLE) / CAST({row}.units AS DOUBLE)"
         return (
             f"CASE WHEN {units} >= {row}.units THEN {row}.factor ELSE "

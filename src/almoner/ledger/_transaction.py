@@ -96,7 +96,7 @@ class Transaction:
         Args:
             offer: what ``Ledger.answer`` prepared.
             key: of the question; None for an update of a stream, which has a number.
-            price: the most that the question costs a person; units, public.
+            price: the most that the question costs a person, with what is fixed in ``payment``; units, public.
             spare: what each person who takes part must have left after paying, units, public; not with a pace.
             payment: how the question is paid for; None where a person pays in full or is left out.
             analyst, purpose: who asks, and what for.
@@ -119,7 +119,7 @@ class Transaction:
         """
         self._read_own()
         payment = Payment() if payment is None else payment
-        _check.whole(0, price=price, spare=spare)
+        _check.whole(0, price=price, spare=spare, fixed=payment.fixed)
         if payment.pace is not None:
             _check.whole(1, pace=payment.pace)
             if spare:
@@ -165,8 +165,8 @@ class Transaction:
             self.append({"kind": "delta", "delta": admission.delta, "question": admission.key})
         fields = ("analyst", "purpose", "key", "reserved", "price", "floor")
         asked: dict[str, object] = {name: getattr(admission, name) for name in fields}
-        paid: dict[str, object] = {"pace": admission.payment.pace, "periods": list(admission.periods or ())}
-        paid |= {"spare": admission.spare, "delta": admission.delta}
+        paid: dict[str, object] = {"pace": admission.payment.pace, "fixed": admission.payment.fixed}
+        paid |= {"spare": admission.spare, "delta": admission.delta, "periods": list(admission.periods or ())}
         asked |= {name: value for name, value in paid.items() if value}
         entry = {**public, **({} if complete is None else {"complete": complete}), **asked}
         entry["kind"] = "answered" if training is None else "training"

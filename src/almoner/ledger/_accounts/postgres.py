@@ -85,8 +85,8 @@ class _SentOffer(tables.TableOffer):
             self._server.run(
                 f"CREATE TEMP TABLE {admitted} ON COMMIT DROP AS "
                 f"SELECT c.place, c.person AS account, {pays.units} AS units, a.person IS NULL AS fresh, "
-                f"{pays.taken} AND NOT coalesce(a.gone, FALSE) AS taken, {pays.units} <> c.units AS shrunk, "
-                "CASE WHEN NOT coalesce(a.gone, FALSE) THEN c.units END AS wanted "
+                f"{pays.taken} AND NOT coalesce(a.gone, FALSE) AS taken, {pays.units} <> c.units + {payment.fixed:d} "
+                "AS shrunk, CASE WHEN NOT coalesce(a.gone, FALSE) THEN c.units END AS wanted "
                 f"FROM {offered} c LEFT JOIN ledger.accounts a ON a.person = c.person{joins}",
                 scopes,
             )
@@ -107,8 +107,10 @@ class _SentOffer(tables.TableOffer):
         shrunk = f"shrunk_of_{admitted}"
         paid_by = f"SELECT place, units FROM pg_temp.{admitted} WHERE taken AND shrunk"
         self._server.bring(paid_by, shrunk, {"place": "BIGINT", "units": "BIGINT"})
-        units = "coalesce(s.units, o.units)"
-        paid = f"{units} AS units" + ("" if payment.pace is None else f", {payment.factor_sql(units, 'o')} AS factor")
+        units = f"coalesce(s.units - {payment.fixed:d}, o.units)"
+        paid = f"{units} + {payment.fixed:d} AS units"
+        if payment.pace is not None:
+            paid += f", {payment.factor_sql(units, 'o')} AS factor"
         workspace.run(
             f"CREATE OR REPLACE TEMP TABLE {admitted} AS SELECT o.* REPLACE ({paid}) "
             f"FROM {self._offered} o LEFT JOIN {shrunk} s ON s.place = o.place "

@@ -31,7 +31,7 @@ class TableAccounts:
     def prepare(self, charges: Query) -> "TableOffer":
         """Work out what a question would charge: person (each once), units, and what else its answer needs.
 
-        The units are what a person's contribution costs in full.
+        The units are what a person's contribution costs in full, without the fixed part of a ``Payment``.
         """
         return TableOffer(self._store, charges, self.names)
 
@@ -211,7 +211,7 @@ class TableAdmitted:
         """Take SQL of the rows; and, beside the accounts, everybody's account, units, fresh, taken and units wanted."""
         self.rows, self._run, self._payment, self._order = rows, store.run, payment, order
         self._table = f"(SELECT account AS person, units, fresh FROM {judged} WHERE taken)"
-        self._paid = f"SELECT wanted, CASE WHEN taken THEN units ELSE 0 END AS paid FROM {judged}"
+        self._paid = f"SELECT wanted, CASE WHEN taken THEN units - {payment.fixed:d} ELSE 0 END AS paid FROM {judged}"
 
     def refused(self) -> int:
         """Count the people who were offered, and have not left, and cannot pay in full."""

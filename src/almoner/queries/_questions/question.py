@@ -329,7 +329,7 @@ class Question(Generic[Told]):
     @property
     def payment(self) -> Payment:
         """Rule by which each person pays for it."""
-        return Payment(self.pace, self.pure)
+        return Payment(self.pace, 0, self.pure)
 
     @property
     def mechanism(self) -> Gaussian | Laplace:
