@@ -312,6 +312,9 @@ def test_a_module_that_became_half_precision_is_compared_anew():
     module.bfloat16()
     engine.norms(x.bfloat16(), y)
     assert (engine.half, engine._recorder.rows) == (True, 64)
+    engine.check(x[:3].bfloat16(), y[:3])  # which takes no passes of one size
+    assert changed(engine, x.bfloat16(), y, 3) == 0
+    assert engine._recorder.rows == 64
 
 
 def test_a_norm_that_is_charged_is_not_below_what_is_added():

@@ -154,6 +154,7 @@ class Gradients:
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
+        self._modes = []  # passes are prepared anew: it may find another way
         if not self._alone:
             self.shards.reshard()
         return _self_check.check(self._recorder, inputs, targets)

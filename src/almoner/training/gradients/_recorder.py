@@ -177,8 +177,8 @@ class Recorder:
     def _gradient(self, loss: Tensor) -> Sequence[Tensor]:
         """The gradient of a loss; of a sharded module its shards, which are right where all processes have one loss."""
         if not self.sharded:
-            found = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-            return list(map(_factors.full, found))
+            given = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+            return list(map(_factors.full, given))
         self.module.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.shards.reshard()
