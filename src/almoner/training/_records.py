@@ -309,10 +309,7 @@ def correct(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
-    """(records,) one number each, the module in evaluation mode; ArgumentError where ``values`` gave others.
-
-    In half precision one at a time: no record changes how the numbers of others are rounded.
-    """
+    """(records,) one number each, in evaluation mode, one by one in half precision; ArgumentError for other values."""
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():

@@ -195,12 +195,10 @@ class Gradients:
             self._recorder.output(few)
         memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
         most = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
-        if self.half:
+        if self.half and not self._recorder.slow:
             most = min(IN_HALF, 2 ** (most.bit_length() - 1))
-            if not self._recorder.slow:
-                self._recorder.rows = most * views
-                _self_check.same_bits(self._recorder, *self._few)
-                self._recorder.rows = most
+            _self_check.same_bits(self._recorder, most * views, *self._few)
+            self._recorder.rows = most
         self._modes, self._compared, self._records_at_once = self._modes_now(), len(self._few[0][0]), most
 
     def _storages(self) -> set[int]:

@@ -93,11 +93,8 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
             except (ArgumentError, Mixture):
                 raise
             except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
-                why = (
-                    str(failure)
-                    if isinstance(failure, Unsupported)
-                    else f"module: {type(failure).__name__} in one pass"
-                )
+                ours = isinstance(failure, Unsupported)
+                why = str(failure) if ours else f"module: {type(failure).__name__} in one pass"
         if recorder.sharded:
             raise Unsupported(f"{why}. A sharded module can't be done record by record: train it unsharded")
         recorder.slow = True
@@ -112,7 +109,7 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
 def _in_full(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool = False) -> Tensor:
     """Look and compare; in half precision a copy in single precision, and itself loosely."""
     exact, few, goals = recorder, inputs, targets
-    if recorder.half:
+    if recorder.half and not recorder.sharded:  # there it is refused
         exact, single = recorder.of_copy(deepcopy(recorder.module).float(), recorder.loss), _as(torch.float32)
         few, goals = inputs.map(single), None if targets is None else single(targets)
     if not recorder.slow:
@@ -158,14 +155,13 @@ def _as(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     return lambda value: value.to(dtype) if value.is_floating_point() else value
 
 
-def same_bits(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
-    """Refuse half precision where a record's numbers depend on its place in a pass, or on the others there.
+def same_bits(recorder: Recorder, count: int, inputs: Inputs, targets: Tensor | None) -> None:
+    """Refuse half precision where a record's numbers depend on its place in a pass of this size, or on others there.
 
     A kernel may add up in another order in another place; rounded to half precision that changes whole digits.
     """
-    few, count = len(inputs[0]), recorder.rows
+    few, recorder.rows, first = len(inputs[0]), count, list[Tensor]()
     rows, alone = torch.arange(count) % few, (torch.full((count,), each) for each in _ends(inputs))
-    first: list[Tensor] = []
     for each in (rows, rows.flip(0), rows.roll(1), rows[: (count + 1) // 2], *alone):
         with evaluation_mode(recorder.module):
             factors = recorder.factors(inputs, targets, each)
