@@ -218,8 +218,7 @@ class Gradients:
         refuse_precision(self._module)
 
     def _modes_now(self) -> list[Any]:
-        module = self._module
-        return [each.training for each in module.modules()] + [each.dtype for each in module.parameters()]
+        return [each.training for each in self._module.modules()] + [each.dtype for each in self._module.parameters()]
 
     def _pass(
         self, inputs: Batch, targets: Tensor | None, people: Tensor | None, weigh: Weigh | None, observe: Observe | None

@@ -137,10 +137,18 @@ class Recorder:
         draw: Callable[[Inputs], Inputs] | None = None,
         views: int = 1,
     ) -> tuple[Inputs, Tensor | None]:
+        """Some records, or views of them, copied to the module's device: a module may change them in place."""
         device = self.parameters[0].device
-        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
+        own = inputs.rows(records).map(torch.clone) if isinstance(records, slice) else inputs.rows(records)
+        own = own if draw is None else draw(own)
+
+        def moved(part: Tensor) -> Tensor:
+            images = self.channels_last and part.dim() == 4 and part.is_floating_point()
+            form = torch.channels_last if images else torch.preserve_format
+            return part.to(device, memory_format=form, non_blocking=True)
+
         goals = None if targets is None else targets[records].to(device)
-        return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
+        return own.map(moved), goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
 
     def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
         losses = self.loss(output) if goals is None else self.loss(output, goals)
@@ -479,8 +487,7 @@ class Tape:
         """The factor of each parameter, after a backward pass from the losses."""
         unknown = [use.finds and place is None for use in self._uses for place in use.places]
         if self._half and (self.choices.seen or self.choices.answers):  # then others may be rounded differently
-            cure = "transformers: masks with four axes, or attn_implementation='eager'"
-            raise Unsupported(f"module: in half precision it must not ask about the values of a batch ({cure})")
+            raise Unsupported("module: it asks about a batch in half precision (transformers: masks with four axes)")
         chosen = self.choices.seen or (self._shards is None and self.choices.answers != self._calls.answers)
         chosen = chosen or _moves(losses)
         seek = chosen or any(unknown)
@@ -489,8 +496,7 @@ class Tape:
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         parts = (losses, *filter(torch.is_tensor, gradients))
         if not self._half and (self.choices.half or any(map(_factors.half, parts))):
-            unlike = "sharded, or unlike in the self-check, it must not: module.float(), MixedPrecisionPolicy()"
-            raise Unsupported(f"module: it computes in half precision; {unlike}")
+            raise Unsupported("module: it computes in half precision: module.float(), or MixedPrecisionPolicy()")
         seek = chosen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
         if self._shards is not None:
             self._shards.reshard()  # then layers have the parameters of the module again
