@@ -311,7 +311,7 @@ def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: 
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():
-        for start in range(0, Shards(module).most(len(targets)), OUTPUTS_AT_ONCE):
+        for start in range(0, (shards := Shards(module)).most(len(targets)), OUTPUTS_AT_ONCE):
             some = start < len(targets)  # else it is a pass in step with other processes
             rows = slice(start, start + OUTPUTS_AT_ONCE) if some else slice(0, 1)
             output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)
@@ -322,7 +322,7 @@ def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: 
             if not isinstance(numbers, Tensor) or numbers.shape != (len(goals),):
                 raise ArgumentError("values must give one number for each record, in a tensor of shape (records,)")
             parts.append(numbers.double().cpu())
-        return np.asarray(torch.cat(parts).numpy())
+        return np.asarray(shards.alike("values", torch.cat(parts)).cpu().numpy())
 
 
 def means_by_person(values: NDArray[np.float64], people: Tensor | None, count: int) -> NDArray[np.float64]:

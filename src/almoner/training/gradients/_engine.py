@@ -144,8 +144,7 @@ class Gradients:
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
-        if not self._alone:
-            self.shards.reshard()
+        self.shards.reshard()
         return _self_check.check(self._recorder, inputs, targets)
 
     def as_inputs(self, inputs: Batch) -> Inputs:
@@ -161,7 +160,7 @@ class Gradients:
         self._check_parameters()
         inputs = self.as_inputs(inputs)
         own = _self_check.spread(inputs, targets) if len(inputs[0]) else None
-        self._few = own if self._alone else self.shards.given_by_one(own, len(inputs[0]))
+        self._few = own if self._alone or self.shards.split else self.shards.given_by_one(own, len(inputs[0]))
         few, goals = self._few
         self.check(few, goals)
         if self._views is not None:
@@ -171,8 +170,9 @@ class Gradients:
 
         def pack(saved: Tensor) -> Tensor:
             nonlocal memory
-            if saved.untyped_storage().data_ptr() not in (public if self._alone else self._storages()):
-                memory += saved.numel() * saved.element_size()
+            own = local(saved)
+            if own.untyped_storage().data_ptr() not in (public if self._alone else self._storages()):
+                memory += own.numel() * own.element_size()
             return saved
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
@@ -180,18 +180,16 @@ class Gradients:
         memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
         views = 1 if self._views is None else self._views.count
         self._modes, self._compared = self._modes_now(), len(few[0])
-        self._records_at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
+        at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
+        self._records_at_once = -self.shards.most(-at_once)  # they take as many at a time, who are in step
 
     def _storages(self) -> set[int]:
         """Where the parameters are in memory now, also those that FSDP has gathered."""
-        return {
-            (each if self._alone else local(each)).untyped_storage().data_ptr() for each in self._module.parameters()
-        }
+        return {local(each).untyped_storage().data_ptr() for each in self._module.parameters()}
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        if not self._alone:
-            self.shards.reshard()
+        self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
@@ -209,25 +207,22 @@ class Gradients:
         # it keeps old copies of the parameters until it ends
         if torch.is_autocast_enabled(self._parameters[0].device.type):
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
-        zeros = partial(torch.zeros_like, dtype=torch.float64, memory_format=torch.contiguous_format)
-        sums = list(map(zeros if self._alone else self.shards.zeros, self._parameters))
+        sums = list(map(self.shards.zeros, self._parameters))
         norms = torch.zeros(int(people.max()) + 1 if people is not None and count else count, dtype=torch.float64)
-        if not (most := count if self._alone else self.shards.most(count)):
+        if not (most := self.shards.most(count)):
             return sums, norms
         self._check_parameters()
         if not self.ready(most):  # what was compared is what is trained
             self.prepare(inputs, targets)
-        take: Any = self._of_people if self._alone else self._in_step
-        weights_of = checked_weights if self._alone else self._weights
         add = _factors.add_weighted_sums if self._alone else self._add
         parts = chunks(count, people, self._records_at_once or 1) if count else []
-        for number in range(len(parts) if self._alone else self.shards.most(len(parts))):
+        for number in range(self.shards.most(len(parts))):
             chunk = parts[number] if number < len(parts) else None
-            factors = take(inputs, targets, chunk, observe)
+            factors = self._in_step(inputs, targets, chunk, observe)
             rows = torch.zeros(0, dtype=torch.int64) if chunk is None else chunk.rows
-            norms[rows] = chunk_norms = _factors.norms_of(factors, len(rows))
+            norms[rows] = chunk_norms = self.shards.norms(factors, len(rows), self._parameters)
             if weigh is not None:
-                add(sums, factors, chunk_norms, weights_of(weigh, rows, chunk_norms))
+                add(sums, factors, chunk_norms, self._weights(weigh, rows, chunk_norms))
         return sums, norms
 
     def _in_step(
@@ -254,12 +249,13 @@ class Gradients:
         except BaseException as failed:
             error = failed
         self.shards.agree(error)
+        self.shards.same("people's weights", rows, weights)
         return weights
 
     def _add(self, sums: list[Tensor], factors: _factors.Factors, norms: Tensor, weights: Tensor) -> None:
         """Add weighted gradients to the sums; of a sharded module those of all processes, one parameter at a time."""
         for number, (factor, parameter) in enumerate(zip(factors, self._parameters, strict=True)):
-            part = torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device)
+            part = torch.zeros(self.shards.shape(parameter), dtype=torch.float64, device=parameter.device)
             _factors.add_weighted_sums([part], [factor], norms, weights)
             sums[number] += self.shards.total(part, parameter)
 
@@ -276,7 +272,7 @@ class Gradients:
         total: _factors.Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
             factors = self._record(inputs, targets, part, observe=observe)
-            total = _factors.of_one_person(total, factors, self._parameters)
+            total = _factors.of_one_person(total, factors, list(map(self.shards.shape, self._parameters)))
         return total
 
 
