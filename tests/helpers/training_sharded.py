@@ -5,6 +5,7 @@ python tests/helpers/training_sharded.py RANK WORLD FOLDER CASE...
 
 import json
 import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -16,7 +17,6 @@ import torch.distributed as distributed
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from almoner import errors, filters, training
 from almoner.ledger import Ledger, verify
@@ -24,6 +24,22 @@ from almoner.training._records import correct
 
 N, WORDS, WIDE = 14, 11, 6
 PEOPLE = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3, 4, 5, 6])
+
+
+def together(script, folder, *words):
+    """Two processes of a script, which do these cases, to the end."""
+    command = [sys.executable, "-W", "ignore", script]
+    jobs = [subprocess.Popen([*command, str(rank), "2", folder, *words]) for rank in range(2)]
+    try:
+        assert [job.wait(timeout=120) for job in jobs] == [0, 0]
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+def told(folder, case):
+    """What the two processes found."""
+    return [json.loads((folder / f"{case}-{rank}.json").read_text()) for rank in range(2)]
 
 
 class Scale(nn.Module):
@@ -197,10 +213,8 @@ def refused(do):
 def refusals(rank):
     """What each process is told about what can't be done."""
     x, y, ids = torch.randn(4, 3), torch.zeros(4, dtype=torch.long), [f"p{4 * rank + each}" for each in range(4)]
-    parallel = nn.Sequential(nn.Linear(3, 2))
     copies = nn.Sequential(nn.Linear(3, 2))
     fully_shard(copies, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards")))
-    parallelize_module(parallel, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel()})
     public = training.PublicRecords(torch.ones(2, 3), y[:2])
     other = [nn.Parameter(torch.empty(1, device="meta" if rank else "cpu"))]
 
@@ -216,7 +230,6 @@ def refusals(rank):
             nn.Linear(3, 2), budget=training.OnLedger("people.ledger", "model", at_most=filters.Gaussian(mu=1.0))
         ),
         "alone": lambda: numbers(nn.Linear(3, 2), compute=None),
-        "parallel": lambda: training.Gradients(parallel, nn.CrossEntropyLoss(reduction="none")),
         "replicas": lambda: training.Gradients(copies, nn.CrossEntropyLoss(reduction="none")),
         "chooses": lambda: numbers(Chooses()).fit(x, y),
         "elsewhere": lambda: numbers(Elsewhere()).fit(x, y),

@@ -316,7 +316,7 @@ def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: 
         with Choices() as choices:
             parts_of.rows(slice(0, 1)).map(lambda part: part.clone().to(device)).call(module)
         at_once = 1 if choices.half or any(map(half, module.parameters())) else OUTPUTS_AT_ONCE
-        for start in range(0, Shards(module).most(len(targets)), at_once):
+        for start in range(0, (shards := Shards(module)).most(len(targets)), at_once):
             some = start < len(targets)  # else it is a pass in step with other processes
             rows = slice(start, start + at_once) if some else slice(0, 1)
             output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)
@@ -327,7 +327,7 @@ def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: 
             if not isinstance(numbers, Tensor) or numbers.shape != (len(goals),):
                 raise ArgumentError("values must give one number for each record, in a tensor of shape (records,)")
             parts.append(numbers.double().cpu())
-        return np.asarray(torch.cat(parts).numpy())
+        return np.asarray(shards.alike("values", torch.cat(parts)).cpu().numpy())
 
 
 def means_by_person(values: NDArray[np.float64], people: Tensor | None, count: int) -> NDArray[np.float64]:

@@ -88,6 +88,8 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         _check_for_stream(sampling, compute, beside)
         kept = RunFolder.of(folder)
         self._gradients = Gradients(module, loss, **compute.options())
+        if self._gradients.shards:
+            raise Unsupported("module: a stream is trained by one process: give it a module that is in no parts")
         check_optimizer(optimizer, self._gradients.parameters)
         if callable(optimizer):
             raise Unsupported(f"optimizer={type(optimizer).__name__} wants to know its run: it is for training.Trainer")

@@ -124,7 +124,8 @@ class Trainer(OfModule):
         self._people = budget if isinstance(budget, PersonFilter) else None
         self._ledger = budget if isinstance(budget, OnLedger) else None
         if self._ledger is not None:
-            self._ledger.refuse(seed=seed, **{"individual=False": not individual})
+            split = {"a module that parallelize_module has split": self._processes.copies}
+            self._ledger.refuse(seed=seed, **{"individual=False": not individual} | split)
             self._ledger = self._ledger.of_process(self._processes.name)
             budget = self._ledger.whole()
         if self._people is not None and not individual:
@@ -257,8 +258,10 @@ class Trainer(OfModule):
             same = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
             same |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
             same |= {"budget": repr(settings.budget), "individual": settings.individual}
-            # of a sharded module each draws all noise, which other kinds of devices would draw otherwise
-            same |= {"device": self._gradients.parameters[0].device.type} if processes.alike else {}
+        if processes.alike:  # each draws all noise, which other kinds of devices would draw otherwise
+            first, self._secret = self._gradients.parameters[0], processes.broadcast(secrets.randbits(128))
+            same |= {"device": first.device.type, "dtype": first.dtype}
+            same["learning"] = repr([{**group, "params": 0} for group in self._optimizer.param_groups])
         with self._together(**same):
             records = self._records(inputs, targets, people, watch, shares)
             self._public = self._beside(records, public)
@@ -266,10 +269,14 @@ class Trainer(OfModule):
             sampling = self._begun(records, watch, shares)
             if processes.alike and isinstance(sampling, BatchContributions):
                 raise Unsupported("sampling: a sharded module takes no fixed batches: sampling=training.Poisson(0.01)")
-        if not processes.single:
+            if processes.copies and (watch.counting is not None or self._people is not None):
+                raise Unsupported("budget: with a split module give a fresh filter, and no function in watch=")
+            own = (records.fingerprint(), np.asarray(shares, float).tolist()) if processes.copies else ()
+        if processes.copies:
+            self._gradients.shards.same("records, people, shares", *own)
+            processes.broadcast_module(self._module)
+        elif not processes.single:
             processes.refuse_shared(records.ids or ())
-        if processes.alike:
-            self._secret = processes.broadcast(secrets.randbits(128))
         with self._together():
             self._gradients.prepare(records.inputs, records.targets)
         return records, sampling
@@ -331,7 +338,7 @@ class Trainer(OfModule):
             own_samples=isinstance(settings.budget, OWN_SAMPLES) and watch.odometer is None,
             clip=settings.max_grad_norm,
             plan=settings.batches,
-            seed=self._seed,
+            seed=self._secret + 1 if self._secret and self._processes.copies and self._seed is None else self._seed,
         )
         if isinstance(settings.sampling, FixedBatches):
             return BatchContributions(beginning)
@@ -385,6 +392,7 @@ class Trainer(OfModule):
         if folder is not None:
             fixed["records"] = f"{records.fingerprint()} {count}"
             folder.twice = bool(self._gradients.shards)
+            fixed |= {"process": self._processes.name} if self._processes.copies else {}
             fixed |= {} if self._public is None else {"public": self._public.fingerprint()}
         model = TorchModel(self._gradients, self._module, self._optimizer, self._public)
         return Run(model, sampling, book, current, folder=folder, fixed=fixed)
@@ -394,7 +402,7 @@ class Trainer(OfModule):
         processes, folder, sharded = self._processes, run.folder, self._gradients.shards.mesh is not None
         own: Any = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
         told: list[Any] = [own] if processes.single else processes.all_gather(own)
-        if None in told and any(each and (max(each[0]) > 0 or each[1] > 1) for each in told):
+        if None in told and any(each and (max(each[0]) > 0 or each[1] > 1 or processes.copies) for each in told):
             raise ArgumentError("resume: a process has no run in its folder, and others have: give each its own again")
         if own is None or folder is None:
             return
@@ -407,6 +415,10 @@ class Trainer(OfModule):
                 raise DataError("resume: the processes' folders have no step in common")
             kept = folder.parts_of(max(common))
             first = lambda _: (kept["model"], processes.broadcast(kept["run"]))  # noqa: E731
+        if processes.copies:  # all with the accounts of one that knows of all that was announced
+            last = [max(numbers) + unseen for numbers, unseen in told]
+            parts, unseen = processes.broadcast(loaded, last.index(max(last)))
+            loaded = parts | {name: loaded[0][name] for name in ("model", "fixed")}, unseen
         run.resume(*loaded, first=first)
         folder.forget_before()
         if isinstance(run.sampling, BatchContributions) and not processes.single:

@@ -1,8 +1,5 @@
 """Modules that are sharded over two processes: the same sums, norms, accounts and noise as in one process."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +8,9 @@ import pytest
 import training_sharded
 from almoner import filters
 from almoner.ledger import Ledger, Terms
+from training_sharded import together, told
 
 SCRIPT = Path(__file__).parents[2] / "helpers" / "training_sharded.py"
-
-
-def together(folder, *words):
-    """Two processes, which do these cases, to the end."""
-    command = [sys.executable, "-W", "ignore", SCRIPT]
-    jobs = [subprocess.Popen([*command, str(rank), "2", folder, *words]) for rank in range(2)]
-    try:
-        assert [job.wait(timeout=120) for job in jobs] == [0, 0]
-    finally:
-        for job in jobs:
-            job.kill()
-
-
-def told(folder, case):
-    """What the two processes found."""
-    return [json.loads((folder / f"{case}-{rank}.json").read_text()) for rank in range(2)]
 
 
 def compared(folder, case, tolerance):
@@ -45,14 +27,14 @@ def compared(folder, case, tolerance):
 def test_a_sharded_module_is_trained_as_a_whole_one(tmp_path):
     """Uneven shards, tied and frozen weights, a person of many records: with the same noise the same model follows,
     and the same accounts."""
-    together(tmp_path, "sharded")
+    together(SCRIPT, tmp_path, "sharded")
     compared(tmp_path, "sharded", 1e-6)
 
 
 @pytest.mark.slow
 def test_parts_adapters_and_whole_modules(tmp_path):
     """Parameters outside the shards, low-rank adapters beside frozen ones, and a whole module in two processes."""
-    together(tmp_path, "part", "adapters", "whole", "sampled")
+    together(SCRIPT, tmp_path, "part", "adapters", "whole", "sampled")
     for case in ("part", "adapters", "whole"):
         compared(tmp_path, case, 1e-6)
     first, second = (np.load(tmp_path / f"sampled-{rank}.npz") for rank in range(2))  # the samples are other ones
@@ -64,7 +46,7 @@ def test_parts_adapters_and_whole_modules(tmp_path):
 def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
     """Noise of the system: each entry once, the same in both processes; who has no norm pays nothing. What can't be
     done is refused in both processes, with the line to write, before anything is charged."""
-    together(tmp_path, "unseeded", "refusals")
+    together(SCRIPT, tmp_path, "unseeded", "refusals")
     first, second = told(tmp_path, "unseeded")
     moved = np.array(first["moved"])
     assert first["moved"] == second["moved"]
@@ -77,7 +59,6 @@ def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
         "devices": "group: device=",
         "public": "public: they must come with one process",
         "alone": "compute=training.Compute(group=True)",
-        "parallel": "fully_shard(module) alone",
         "chooses": "can't be done record by record",
         "elsewhere": "used outside that layer",
         "shape": "as many records",
@@ -102,7 +83,7 @@ def test_two_processes_charge_one_ledger(server, tmp_path):
     """Each reserves for its own people and settles what they spent; the ledger's record holds."""
     place, budget = server.place(), filters.Gaussian(epsilon=2.0, delta=1e-6)
     Ledger.open(place, Terms(budget, person="VARCHAR", keys_delta=1e-6), create=True).close()
-    together(tmp_path, str(place))
+    together(SCRIPT, tmp_path, str(place))
     for found in told(tmp_path, str(place).partition("://")[0]):
         assert found["found"] == []
         assert np.all(np.array(found["charged"]) >= np.array(found["spent"]))

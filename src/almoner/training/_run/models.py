@@ -81,8 +81,7 @@ class TorchModel:
 
     def step(self, noisy: Sequence[Tensor], divisor: float, rate: float | None = None) -> None:  # noqa: ARG002 - linear models have it
         """One step along the noisy sums over the divisor, and along no gradient that was left in the module."""
-        if self._gradients.shards.mesh is not None:
-            self._gradients.shards.reshard()
+        self._gradients.shards.reshard()
         means = [total / divisor for total in noisy]
         if self._public is not None:
             batch, scale = self._public.of_turn(self._turn), self._public.weight / self._public.size
@@ -189,6 +188,7 @@ class Processes:
             raise ArgumentError("group: torch.distributed is not initialised")
         self.single = group is None  # true if this process holds all people
         self.alike = False  # true if all processes have one generator
+        self.copies = False  # true if all of them have the same people and records
         self._group = None if group is True else group
 
     @property
@@ -213,18 +213,22 @@ class Processes:
 
     def use(self, shards: Shards) -> None:
         """Be the processes of a sharded module, if it is one; refuse one that is sharded over others than these."""
-        self.alike = bool(shards)
+        self.alike, self.copies = bool(shards), shards.split
+        if shards.split:
+            if not self.single:
+                raise ArgumentError("group: leave it out: of a split module all processes have the same people")
+            self.single, self._group = False, shards.mesh.get_group()
         if shards and (self.single or shards.ranks != distributed.get_process_group_ranks(self._group)):
             raise ArgumentError(
-                f"module: it is sharded over {shards.size} processes, which must hold all people: "
+                f"module: it is sharded over {len(shards.ranks)} processes, which must hold all people: "
                 "compute=training.Compute(group=True)"
             )
 
-    def broadcast(self, value: T) -> T:
+    def broadcast(self, value: T, source: int = 0) -> T:
         if self.single:
             return value
         box = [value]
-        distributed.broadcast_object_list(box, group=self._group, group_src=0)
+        distributed.broadcast_object_list(box, group=self._group, group_src=source)
         return box[0]
 
     @contextmanager
@@ -273,6 +277,7 @@ class Processes:
         if self.alike and any(map(is_sharded, sums)):
             return self._noisy_shards(sums, sigma, generator)
         flat = torch.cat([part.reshape(-1).double() for part in sums])
+        flat = torch.zeros_like(flat) if self.copies and not self.first else flat  # the first's is of all people
         if self.first or self.alike or isinstance(generator, Noise):  # what others draw keeps them in step
             flat += _normal(len(flat), flat.device, sigma, generator) * self.first
         if not self.single:

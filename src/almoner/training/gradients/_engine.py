@@ -155,8 +155,7 @@ class Gradients:
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
         self._modes = []  # passes are prepared anew: it may find another way
-        if not self._alone:
-            self.shards.reshard()
+        self.shards.reshard()
         return _self_check.check(self._recorder, inputs, targets)
 
     def as_inputs(self, inputs: Batch) -> Inputs:
@@ -172,7 +171,7 @@ class Gradients:
         self._check_parameters()
         inputs = self.as_inputs(inputs)
         own = _self_check.spread(inputs, targets) if len(inputs[0]) else None
-        self._few = own if self._alone else self.shards.given_by_one(own, len(inputs[0]))
+        self._few = own if self._alone or self.shards.split else self.shards.given_by_one(own, len(inputs[0]))
         few, goals = self._few
         self.check(few, goals)
         if self._views is not None:
@@ -187,8 +186,9 @@ class Gradients:
 
         def pack(saved: Tensor) -> Tensor:
             nonlocal memory
-            if saved.untyped_storage().data_ptr() not in (public if self._alone else self._storages()):
-                memory += saved.numel() * saved.element_size()
+            own = local(saved)
+            if own.untyped_storage().data_ptr() not in (public if self._alone else self._storages()):
+                memory += own.numel() * own.element_size()
             return saved
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
@@ -199,18 +199,16 @@ class Gradients:
             most = min(IN_HALF, 2 ** (most.bit_length() - 1))
             _self_check.same_bits(self._recorder, most * views, *self._few)
             self._recorder.rows = most
-        self._modes, self._compared, self._records_at_once = self._modes_now(), len(self._few[0][0]), most
+        self._modes, self._compared = self._modes_now(), len(self._few[0][0])
+        self._records_at_once = -self.shards.most(-most)  # they take as many at a time, who are in step
 
     def _storages(self) -> set[int]:
         """Where the parameters are in memory now, also those that FSDP has gathered."""
-        return {
-            (each if self._alone else local(each)).untyped_storage().data_ptr() for each in self._module.parameters()
-        }
+        return {local(each).untyped_storage().data_ptr() for each in self._module.parameters()}
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        if not self._alone:
-            self.shards.reshard()
+        self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
@@ -228,27 +226,24 @@ class Gradients:
         # it keeps old copies of the parameters until it ends
         if torch.is_autocast_enabled(self._parameters[0].device.type):
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
-        zeros = partial(torch.zeros_like, dtype=torch.float64, memory_format=torch.contiguous_format)
-        sums = list(map(zeros if self._alone else self.shards.zeros, self._parameters))
+        sums = list(map(self.shards.zeros, self._parameters))
         norms = torch.zeros(int(people.max()) + 1 if people is not None and count else count, dtype=torch.float64)
-        if not (most := count if self._alone else self.shards.most(count)):
+        if not (most := self.shards.most(count)):
             return sums, norms
         self._check_parameters()
         if not self.ready(most):  # what was compared is what is trained
             self.prepare(inputs, targets)
         if self.half and self._form != _form(inputs, targets):
             raise Unsupported("module: in half precision records must have one form, that of the first: pad them to it")
-        take: Any = self._of_people if self._alone else self._in_step
-        weights_of = checked_weights if self._alone else self._weights
         add = _factors.add_weighted_sums if self._alone else self._add
         parts = chunks(count, people, self._records_at_once or 1) if count else []
-        for number in range(len(parts) if self._alone else self.shards.most(len(parts))):
+        for number in range(self.shards.most(len(parts))):
             chunk = parts[number] if number < len(parts) else None
-            factors = take(inputs, targets, chunk, observe)
+            factors = self._in_step(inputs, targets, chunk, observe)
             rows = torch.zeros(0, dtype=torch.int64) if chunk is None else chunk.rows
-            norms[rows] = chunk_norms = _factors.norms_of(factors, len(rows))
+            norms[rows] = chunk_norms = self.shards.norms(factors, len(rows), self._parameters)
             if weigh is not None:
-                add(sums, factors, chunk_norms, weights_of(weigh, rows, chunk_norms))
+                add(sums, factors, chunk_norms, self._weights(weigh, rows, chunk_norms))
         return sums, norms
 
     def _in_step(
@@ -275,12 +270,13 @@ class Gradients:
         except BaseException as failed:
             error = failed
         self.shards.agree(error)
+        self.shards.same("people's weights", rows, weights)
         return weights
 
     def _add(self, sums: list[Tensor], factors: _factors.Factors, norms: Tensor, weights: Tensor) -> None:
         """Add weighted gradients to the sums; of a sharded module those of all processes, one parameter at a time."""
         for number, (factor, parameter) in enumerate(zip(factors, self._parameters, strict=True)):
-            part = torch.zeros(parameter.shape, dtype=torch.float64, device=parameter.device)
+            part = torch.zeros(self.shards.shape(parameter), dtype=torch.float64, device=parameter.device)
             _factors.add_weighted_sums([part], [factor], norms, weights)
             sums[number] += self.shards.total(part, parameter)
 
@@ -297,7 +293,7 @@ class Gradients:
         total: _factors.Factors = [None] * len(self._parameters)  # one person with many records: a part at a time
         for part in torch.split(chunk.records, most):
             factors = self._record(inputs, targets, part, observe=observe)
-            total = _factors.of_one_person(total, factors, self._parameters)
+            total = _factors.of_one_person(total, factors, list(map(self.shards.shape, self._parameters)))
         return total
 
 

@@ -286,14 +286,14 @@ def grouped_by_person(factors: Factors, place: Tensor, people: int, most: int) -
         return [factor and factor.grouped_by_person(place, people, most).cheapest() for factor in factors]
 
 
-def of_one_person(before: Factors, factors: Factors, parameters: Sequence[nn.Parameter]) -> Factors:
+def of_one_person(before: Factors, factors: Factors, shapes: Sequence[torch.Size]) -> Factors:
     """Add up the factors of records that all are one person's, and what was added up of that person before."""
     total = list(before)
     with exact():
-        for number, (factor, parameter) in enumerate(zip(factors, parameters, strict=True)):
+        for number, (factor, shape) in enumerate(zip(factors, shapes, strict=True)):
             if factor is not None:
                 first, old = factor.first, total[number]
-                g = first.new_zeros(parameter.shape)
+                g = first.new_zeros(shape)
                 factor.add_weighted_sum(g, first.new_ones(len(first)))
                 total[number] = Dense(g.unsqueeze(0) if old is None else old.gradients() + g)
     return total

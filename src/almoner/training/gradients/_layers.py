@@ -24,7 +24,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _factors
 from almoner.training.gradients._batches import ByPerson
 from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full, half
-from almoner.training.gradients._shards import kind_of, whole
+from almoner.training.gradients._shards import kind_of, own_parts, whole
 
 ByName = dict[str, Factor]
 Rule = Callable[[Any, Tensor, Tensor], ByName]
@@ -130,6 +130,7 @@ def _kind(layer: nn.Module) -> type[nn.Module]:
 def factors_of(name: str, layer: nn.Module, call: Call, *bs: Tensor | None, owners: Any = None) -> ParameterFactors:
     """The factors of a layer's parameters, from one call; ``owners`` (rows,): records that were found, -1: nobody's."""
     x, rule = call.one_input(), rule_of(layer)
+    x, bs = own_parts(name, layer, x, bs)  # type: ignore[assignment]
     if rule is None or x is None or len(bs) != 1 or bs[0] is None:
         if is_parametrized(layer):
             raise Unsupported(f"module: layer {name!r} is parametrised and must be called with one tensor alone")
@@ -192,7 +193,7 @@ def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByN
 def linear(layer: nn.Linear, x: Tensor, b: Tensor) -> ByName:
     """Places are all axes between the first and the last."""
     a, b = _places(x), _places(b)
-    return {"weight": OuterProducts(a, b, layer.weight.shape)} | _bias(layer, b)
+    return {"weight": OuterProducts(a, b, torch.Size((b.shape[2], a.shape[2])))} | _bias(layer, b)
 
 
 def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
@@ -221,7 +222,7 @@ def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> ByName:
     entries = x.reshape(x.shape[0], -1)
     if layer.padding_idx is not None:
         entries = entries.masked_fill(entries == layer.padding_idx, -1)
-    return {"weight": SparseRows(entries, b.reshape(*entries.shape, -1), layer.weight.shape)}
+    return {"weight": SparseRows(entries, b.reshape(*entries.shape, -1), torch.Size((len(layer.weight), b.shape[-1])))}
 
 
 def normalisation(layer: nn.Module, x: Tensor, b: Tensor) -> ByName:

@@ -39,7 +39,7 @@ from almoner.training.gradients._layers import (
     spread_out,
 )
 from almoner.training.gradients._sequences import FORWARDS
-from almoner.training.gradients._shards import Shards, kind_of
+from almoner.training.gradients._shards import Shards, kind_of, local
 
 Loss = Callable[..., Tensor]
 Observe = Callable[[slice | Tensor, Tensor, Tensor], None]
@@ -148,12 +148,15 @@ class Recorder:
             return part.to(device, memory_format=form, non_blocking=True)
 
         goals = None if targets is None else targets[records].to(device)
-        return own.map(moved), goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
+        chosen = own.map(moved)
+        self.shards.same("records", *chosen, goals)
+        return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
 
     def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
         losses = self.loss(output) if goals is None else self.loss(output, goals)
         if not isinstance(losses, Tensor) or losses.shape != (records,):
             raise ArgumentError("loss must give one number for each record: reduction='none'")
+        self.shards.alike("losses", losses)
         return losses
 
     def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
@@ -183,7 +186,7 @@ class Recorder:
             yield gradient, _detached(output), loss.detach()
 
     def _gradient(self, loss: Tensor) -> Sequence[Tensor]:
-        """The gradient of a loss; of a sharded module its shards, which are right where all processes have one loss."""
+        """The gradient of a loss; of a sharded module right where all processes have one loss."""
         if not self.sharded:
             given = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
             return list(map(_factors.full, given))
@@ -192,13 +195,12 @@ class Recorder:
         self.shards.reshard()
         found = [self.shards.zeros(each) if each.grad is None else each.grad for each in self.parameters]
         self.module.zero_grad()
-        return found
+        return self.shards.whole_of(found, self.parameters)
 
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        if self.sharded:
-            self.shards.reshard()
+        self.shards.reshard()
         tape = Tape(records, self.calls, self.shards if self.sharded else None, half=self.half and not self.sharded)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
@@ -208,11 +210,15 @@ class Recorder:
                     stack.callback(layer._parameters.update, dict(layer._parameters))
                     tape.spread_out(name, layer)
                 elif forward is None:
-                    stack.callback(layer.register_forward_hook(partial(tape.layer, name), with_kwargs=True).remove)
+                    stack.callback(self._hooked(layer, partial(tape.layer, name)))
                 else:
                     stack.callback(delattr, layer, "forward")  # then it is the method of the class again
                     layer.forward = partial(forward, layer, tape.record_of(layer))
             yield tape
+
+    def _hooked(self, layer: nn.Module, hook: Callable[..., object]) -> Callable[[], None]:
+        """Have a function see what a layer gives, before parts of that are put together; gives what ends that."""
+        return layer.register_forward_hook(hook, with_kwargs=True, prepend=self.shards.split).remove
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
@@ -233,13 +239,13 @@ class Recorder:
                 self.channels_last = False
             own = (layer for layer in self.module.modules() if _own_parameters(layer) and rule_of(layer) is None)
             kinds = frozenset(type(layer) for layer in own if not type(layer).__module__.startswith("torch.nn."))
-            kinds = frozenset() if self.sharded else kinds  # FSDP puts their parameters into place by itself
+            kinds = kinds if self.shards.split or not self.sharded else frozenset()  # FSDP puts its own into place
             self.calls, count = Calls(), len(inputs[0])
             self.calls.new_axis = new_axis
             if count > 1:
                 everything = list(_layers(self.module, kinds))
                 (first, choices), (second, _) = (self._noted(everything, inputs, slice(at, count)) for at in (0, 1))
-                self.calls.learn(first, second, count)
+                self.shards.same("places of records", self.calls.learn(first, second, count))
                 self.calls.answers, self.half = choices.answers, self.half or choices.half
         return kinds
 
@@ -248,11 +254,11 @@ class Recorder:
 
         def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             found = tree_leaves((args, kwargs, output))
-            noted[name].append([part.detach().clone() for part in found if isinstance(part, Tensor)])
+            noted[name].append([local(part.detach()).clone() for part in found if isinstance(part, Tensor)])
 
         with ExitStack() as stack:
             for name, layer in layers:
-                stack.callback(layer.register_forward_hook(partial(note, name), with_kwargs=True).remove)
+                stack.callback(self._hooked(layer, partial(note, name)))
             with (choices := Choices()):
                 self.output(inputs, records)
         return noted, choices
@@ -290,10 +296,11 @@ def _layers(
 
 Noted = dict[str, list[list[Tensor]]]  # by name of the layer: the tensors of each of its calls
 CHOOSING = (
-    *("nonzero", "argwhere", "masked_select", "unique", "pack", "sparse", "nested", "tensor_split", "narrow"),
+    *("nonzero", "argwhere", "masked_select", "unique", "pack", "sparse", "nested", "tensor_split"),
     *("tolist", "numpy", "dlpack", "__array__", "__int__", "__float__", "__index__"),
 )
 ASKING = ("__bool__", "__contains__", "is_nonzero", "equal", "allclose")
+KEEPING = ("RegisterPostBackwardFunction", "_FromTorchTensor", "_ToTorchTensor", "Redistribute")  # of FSDP and DTensor
 MOVING = (  # words in the names of operations
     *("Index", "Gather", "Scatter", "Take", "Put", "MaskedS", "Sort", "Topk", "Kthvalue", "edian", "Mode"),
     *("Embedding", "Pack", "Sparse", "Nested", "Segment", "ToDense", "Values"),
@@ -330,7 +337,7 @@ def _moves(losses: Tensor) -> bool:
             nodes += (below := [each for each, _ in node.next_functions if each is not None])
             name, _, digits = type(node).__name__.rpartition("Backward")
             moves = any(word in name for word in MOVING) or (name == "Where" and len(below) > 1)
-            moves |= not digits.isdigit() and name != "RegisterPostBackwardFunction"  # FSDP's keeps its rows
+            moves |= not digits.isdigit() and name not in KEEPING
             if name == "Index" and (at := node._saved_indices[0]) is not None:  # one place, perhaps, of each row
                 moves = not torch.equal(at.flatten(), torch.arange(node._saved_self_sym_sizes[0], device=at.device))
             moves &= any(type(each).__name__ != "AccumulateGrad" for each in below)
@@ -344,14 +351,15 @@ class Calls:
     answers: tuple[bool, ...] = ()  # which way Python took over all records
     new_axis = False  # True: what has no records and no leading axis of 1 gets one for them
 
-    def learn(self, first: Noted, second: Noted, records: int) -> None:
-        """Compare the calls of two passes, over so many records and over all of them but the first."""
+    def learn(self, first: Noted, second: Noted, records: int) -> object:
+        """Compare the calls of two passes, over so many records and over all but the first; gives the places."""
 
         def places(ones: list[Tensor], others: list[Tensor]) -> Places:
             known = len(ones) == len(others)
             return tuple(_place(*both, records) if known else None for both in zip(ones, others, strict=False))
 
         self._places = {name: list(map(places, calls, second[name])) for name, calls in first.items()}
+        return self._places
 
     def places(self, name: str, number: int, tensors: Sequence[Tensor], records: int) -> Places:
         """Places of the tensors of a layer's call, by number: those that it takes, then those that it gives."""

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
 from almoner.training.gradients._factors import Factors, gradients_of, half
 from almoner.training.gradients._recorder import Recorder, changed
-from almoner.training.gradients._shards import local, whole
+from almoner.training.gradients._shards import is_sharded, local
 
 Value = TypeVar("Value")
 
@@ -126,7 +126,7 @@ def _look(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axi
     with evaluation_mode(recorder.module), torch.random.fork_rng(devices=[]):
         kinds = recorder.look(inputs, new_axis=new_axis)
     good: frozenset[type[nn.Module]] = frozenset()
-    for some in (kinds, *({kind} for kind in kinds if len(kinds) > 1)):
+    for some in (kinds, *({kind} for kind in sorted(kinds, key=repr) if len(kinds) > 1)):
         if some:
             recorder.spread = good | some
             with suppress(Exception):
@@ -202,15 +202,19 @@ def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]
     return norm, float(torch.tensor([far / (RELATIVE * norm + ABSOLUTE), *ratios]).max())
 
 
+def _whole(recorder: Recorder, factors: Factors, number: int) -> list[Any]:
+    return recorder.shards.whole_of(gradients_of(factors, number), recorder.parameters)
+
+
 def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None, room: float = 1.0) -> Tensor:
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
     with evaluation_mode(recorder.module):
         factors = recorder.compared(inputs, targets)
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):
-            slow = slow if not recorder.sharded else list(map(whole, slow))
             norms.append(_apart((each, None) for each in slow)[0])
-            _, apart = _apart(zip([loss] if recorder.slow else slow, gradients_of(factors, number), strict=True))
+            made = _whole(recorder, factors, number)
+            _, apart = _apart(zip([loss] if recorder.slow else slow, made, strict=True))
             if apart > room:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
@@ -264,7 +268,7 @@ def _ends(inputs: Inputs) -> tuple[int, ...]:
 
 
 def _refuse_mixture(recorder: Recorder, among: Factors, other: Factors, number: int) -> None:
-    pairs = zip(gradients_of(among, number), gradients_of(other, number), strict=True)
+    pairs = zip(*(_whole(recorder, each, number) for each in (among, other)), strict=True)
     both = ((own, changed) for own, changed in pairs if own is not None and changed is not None)
     if not _apart((own, changed) for own, changed in both if torch.isfinite(own).all())[1] <= 1:
         mode = "training" if recorder.module.training else "evaluation"
@@ -278,6 +282,9 @@ def _but(part: Value, only: Tensor, factor: float) -> Value:
     """Keep the numbers of one row and multiply all others; what holds no real numbers stays as it is."""
     if not isinstance(part, Tensor) or not part.is_floating_point() or part.shape[:1] != only.shape:
         return part
+    if is_sharded(part):
+        own: Any = part
+        return cast(Value, own.from_local(_but(own.to_local(), only, factor), own.device_mesh, own.placements))
     row = only.to(part.device).view(-1, *(1,) * (part.dim() - 1))
     return cast(Value, torch.where(row, part, part.detach() * factor))
 
