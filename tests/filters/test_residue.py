@@ -1,10 +1,8 @@
 """The residue filter: its charges against independent high precision, its adversaries, its figures."""
 
-import copy
 import json
 import math
 import time
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -177,59 +175,6 @@ def test_what_reveals_too_much_is_refused(mechanism):
     """Infinite and huge epsilons are refused without a number going wrong."""
     with pytest.raises(errors.BudgetExceeded):
         filters.Residue(epsilon=5.0, delta=1e-3).charge(mechanism)
-
-
-def test_either_of_two_filters_with_delta_split():
-    """Goes on while one filter has admitted every round; a filter that refused one stays closed, also when restored."""
-    both = filters.Either(filters.Residue(epsilon=1.0, delta=5e-7), filters.Renyi(epsilon=1.0, delta=5e-7))
-    assert both.delta == 1e-6
-    both.charge(m.Repeated(m.Pure(0.01), 100))
-    both.charge(m.Zcdp(1e-4))
-    assert both.open == (False, True)
-    again = filters.Either.from_state(json.loads(json.dumps(both.state())))
-    assert again.open == (False, True)
-    with pytest.raises(errors.BudgetExceeded):
-        again.charge(m.Repeated(m.Pure(0.01), 400))
-    assert again.state() == both.state()
-    with pytest.raises(errors.CopyRefused):
-        copy.copy(both)
-    for changed in ({"open": [True, True]}, {"count": 0}, {"parts": [], "open": []}):
-        with pytest.raises(errors.ArgumentError):
-            filters.Either.from_state(both.state() | changed)
-    for part in ({"filter": "Nobody", "parameters": {}}, {"filter": "Zcdp"}, 1):
-        with pytest.raises(errors.ArgumentError):
-            filters.Either.from_state(both.state() | {"parts": [part, part]})
-    with pytest.raises(errors.ArgumentError, match="it lacks open"):
-        filters.Either.from_state({name: value for name, value in both.state().items() if name != "open"})
-
-
-@pytest.mark.parametrize("kind", ["Approximate", "Basic", "Gaussian", "Pure", "Renyi", "RenyiOrder", "Rogers", "Zcdp"])
-def test_every_filter_that_either_takes_can_be_saved(kind):
-    """With budgets of an epsilon and a delta each; the delta of the whole is not below the sum."""
-    options = {"alpha": 20.0} if kind == "RenyiOrder" else {}
-    both = filters.Either(
-        filters.Residue(epsilon=1.0, delta=1e-7), getattr(filters, kind)(epsilon=1.0, delta=3e-7, **options)
-    )
-    both.charge(m.Pure(0.01))
-    again = filters.Either.from_state(json.loads(json.dumps(both.state())))
-    assert again.state() == both.state()
-    assert Fraction(both.delta) >= Fraction(1e-7) + Fraction(3e-7)
-    assert both.delta == pytest.approx(4e-7, rel=1e-15)
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        lambda: [filters.Residue(epsilon=1.0, delta=1e-6)],
-        lambda: [filters.Residue(epsilon=1.0, delta=1e-6), filters.Zcdp(epsilon=2.0, delta=1e-6)],
-        lambda: [filters.Residue(epsilon=1.0, delta=1e-6), filters.Zcdp(rho=0.1)],
-        lambda: [filters.Basic(epsilon=1.0)] * 2,
-    ],
-)
-def test_either_wants_fresh_filters_of_one_epsilon(parts):
-    """One filter, different epsilons, no epsilon, or the same filter twice are refused."""
-    with pytest.raises(errors.ArgumentError):
-        filters.Either(*parts())
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 60.0, 1e6])

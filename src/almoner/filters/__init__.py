@@ -11,7 +11,6 @@ RenyiCurve    the same at several orders, against a target curve fixed in advanc
 Residue       pure, approximate, Laplace, exponential and sampled Gaussian mechanisms that nobody planned
 Planned       a plan of rounds, all of it under full adaptivity; anything else beside it
 All           several budgets by key: all of them are charged, or none
-Either        several of these side by side, with delta split between them
 Approximate   pure and approximate mechanisms at the rate of advanced composition
 Basic         plain sums of epsilon and delta
 Pure          Feldman & Zrnic for pure mechanisms, for comparison
@@ -32,9 +31,9 @@ from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
 from almoner.filters._published import Pure, Rogers
 from almoner.filters._recommend import Recommendation, recommend
-from almoner.filters._several import All, Either
+from almoner.filters._several import All
 
 __all__ = [
-    "All", "Approximate", "Basic", "Either", "Filter", "Gaussian", "Planned", "Pure", "Recommendation",
+    "All", "Approximate", "Basic", "Filter", "Gaussian", "Planned", "Pure", "Recommendation",
     "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Rogers", "Zcdp", "recommend",
 ]  # fmt: skip
