@@ -54,7 +54,6 @@ MODULES = (
     "almoner.training.gradients",
     "almoner.training.callbacks",
     "almoner.training.gradients.augmentations",
-    "almoner.training.images.layers",
     "almoner.training.correlated",
     "almoner.training.stopping",
     "almoner.training.saved_model",

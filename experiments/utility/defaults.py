@@ -6,7 +6,8 @@
 
 The rule of the defaults was fitted on digits, MNIST, breast cancer and made tables, on none of these. Tuned: the best
 of six settings by a fifth of the training people, with the noise scaled to the others, for each table and epsilon.
-Then the test people judge both once, with three seeds. Each run is a line of experiments/results/defaults.jsonl.
+Then the test people judge both once, with three seeds, or ten on tables of fewer than 5,000 people, where one seed's
+noise says little. Each run is a line of experiments/results/defaults.jsonl.
 """
 
 import argparse
@@ -26,7 +27,9 @@ from data_sets import folder
 from journal import record, recorded
 
 PAGE, RESULTS = pages.DOCS / "defaults.md", pages.RESULTS / "defaults.jsonl"
-DELTA, SEEDS, EPSILONS = 1e-5, 3, (0.3, 1.0, 3.0)
+DELTA, EPSILONS = 1e-5, (0.3, 1.0, 3.0)
+SEEDS, SMALL, SEEDS_OF_SMALL = 3, 5000, 10
+STUDENT = {SEEDS: 4.303, SEEDS_OF_SMALL: 2.262}  # 97.5 % quantiles for intervals of so many seeds
 DEFAULT, TUNED, EXACT, RIVAL = "default", "tuned", "without privacy", "diffprivlib"
 
 
@@ -55,6 +58,11 @@ class Table:
         people = None if self.people is None else np.unique(owner[first], return_inverse=True)[1]
         parts = (self.x[first], self.y[first], self.x[~first], self.y[~first])
         return replace(self, x=parts[0], y=parts[1], x_test=parts[2], y_test=parts[3], people=people)
+
+
+def seeds_of(people: int) -> int:
+    """The number of seeds for a table of so many people."""
+    return SEEDS_OF_SMALL if people < SMALL else SEEDS
 
 
 def split(kind: str, x: Any, y: Any, people: Any = None, **bounds: Any) -> Table:
@@ -268,7 +276,7 @@ def do_missing(path: Path, name: str, table: Table) -> None:
             keep("tune", epsilon, 1000, settings, partial(run, inner, epsilon, 1000, scale, **settings))
         tried = [r for r in recorded(path) if (r["data"], r["epsilon"], r["stage"]) == (name, epsilon, "tune")]
         best = max(tried, key=lambda row: row["score"])["settings"]
-        for seed in range(SEEDS):
+        for seed in range(seeds_of(table.count)):
             keep(DEFAULT, epsilon, seed, {}, partial(run, table, epsilon, seed))
             keep(TUNED, epsilon, seed, best, partial(run, table, epsilon, seed, **best))
 
@@ -308,12 +316,12 @@ def table(runs: list[dict[str, Any]]) -> str:
             ]
             for stage in (DEFAULT, TUNED)
         }
-        if not all(len(each) == SEEDS for each in found.values()):
+        if not own or not all(len(each) == seeds_of(own[0]["people"]) for each in found.values()):
             continue
         alone = {row["stage"]: row["score"] for row in own if row["epsilon"] is None}
         best = next(r["settings"] for r in own if (r["stage"], r["epsilon"]) == (TUNED, epsilon))
         apart = np.subtract(found[DEFAULT], found[TUNED])
-        half = 4.303 * apart.std(ddof=1) / np.sqrt(SEEDS)
+        half = STUDENT[len(apart)] * apart.std(ddof=1) / np.sqrt(len(apart))
         rivals = [r["score"] for r in own if (r["stage"], r["epsilon"]) == (RIVAL, epsilon)]
         cells = [
             name, f"{own[0]['people']:,}", f"{epsilon:g}",

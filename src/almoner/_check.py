@@ -187,6 +187,15 @@ def away(path: Path) -> str:
     return f"{path} is not there" + (f"; did you mean `{path.with_name(near[0])}`?" if near else "")
 
 
+@contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Let an ArgumentError of a block say first what it is about."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from None
+
+
 def saved(state: object, *names: str) -> None:
     """Reject a mapping that ``state()`` did not produce."""
     missing = [name for name in names if not isinstance(state, Mapping) or name not in state]

@@ -12,7 +12,7 @@ import torch
 from almoner import audit, filters, individual, training
 from almoner.errors import ArgumentError
 from almoner.queries import Sum
-from almoner.training import FixedBatches
+from almoner.training import FixedBatches, _networks
 from almoner.training._linear import descent, search
 from almoner.training._run import books, models, samplings, settings
 from almoner.training.callbacks import AdaptiveClip
@@ -224,17 +224,29 @@ def test_a_norm_without_the_intercept_is_found(monkeypatch):
     assert audited(logistic(n_people=PEOPLE), **QUICK).rules >= {"account"}
 
 
+def one_of_a_search(budget, learning_rate):
+    """A small network, and its trainer, with noise that a seed repeats."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=learning_rate)
+    loss = torch.nn.CrossEntropyLoss(reduction="none")
+    return training.Trainer(module, loss, optimizer, budget, max_grad_norm=1.0, divisor=PEOPLE, steps=3, seed=5)
+
+
+@pytest.mark.parametrize("network", [False, True])
 @pytest.mark.parametrize("counted", [1, 2])
-def test_scores_of_a_search_are_seen(counted, monkeypatch):
+def test_scores_of_a_search_are_seen(counted, network, monkeypatch):
     """Each score is a count that a person moves by one at most; people who count twice are found."""
-    right = search._right
-    monkeypatch.setattr(search, "_right", lambda *given: counted * right(*given))
+    place, name = (_networks.Trainers, "right") if network else (search, "_right")
+    right = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *given: counted * right(*given))
 
     def pipeline(data):
         one = training.LogisticRegression(steps=3, classes=[0, 1], n_people=PEOPLE)
-        found = training.PrivateSearch(one, {"learning_rate": [1.0, 4.0]}, runs=4, seed=2)
-        best = found.fit(data["x"], data["y"], groups=data["who"])
-        return audit.Outcome([best.best_score_, best.best_params_, best.best_estimator_.coef_])
+        grid = {"learning_rate": [1.0, 4.0]}
+        found = training.PrivateSearch(one_of_a_search if network else one, grid, runs=4, seed=2)
+        model = found.fit(*(tensors(data) if network else (data["x"], data["y"], data["who"]))).best_estimator_
+        return audit.Outcome([found.best_score_, found.best_params_, parameters(model) if network else model.coef_])
 
     assert audited(pipeline, **QUICK | {"people": range(3)}).rules == (set() if counted == 1 else {"sensitivity"})
 

@@ -1044,3 +1044,31 @@ def test_the_accountant_and_the_trainers_card_say_the_same_epsilon():
             accountant.step(noise_multiplier=1e6, sample_rate=1.0)
             card = build_card(budget, delta=1e-6, **training)
             assert accountant.get_epsilon(1e-6) == card.epsilon == budget.epsilon(delta=1e-6)
+
+
+class Inside(nn.Module):
+    """Computes in half precision, and gives single precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.net(x).float()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_half_precision_is_refused_before_anybody_pays(inside):
+    """Here the loss is of a batch of any size, so one more person could change how all others are rounded."""
+    module, accountant = (Inside() if inside else network().bfloat16()), ours.PrivacyEngine(steps=9)
+    private_module, optimizer, loader = accountant.make_private(
+        module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.5), noise_multiplier=NOISE,
+        data_loader=DataLoader(data(), batch_size=6), max_grad_norm=CLIP,
+    )  # fmt: skip
+    x, y = next(iter(loader))
+    before = parameters(module)
+    with pytest.raises(Unsupported, match=r"in half precision: module.float\(\), no autocast, or training.Trainer"):
+        step(private_module, optimizer, x if inside else x.bfloat16(), y)
+    assert torch.equal(before, parameters(module))
+    assert accountant.accountant.history == []

@@ -63,8 +63,6 @@ def of_run(mechanism: mechanisms.Mechanism, *, rounds: int, delta: float) -> tup
     Source: theory 3, 4, 6.1 and 7.2.
     """
     _check.whole(1, rounds=rounds)
-    if not isinstance(mechanism, mechanisms.Mechanism):
-        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
     run = mechanisms.Repeated(mechanism, rounds)
     best = tightest(run, delta=delta)
     gaussian_only = _of_gaussians(run, delta, best.epsilon)

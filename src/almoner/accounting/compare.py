@@ -115,8 +115,6 @@ def compare(
     """
     _check.whole(1, rounds=rounds, points=points)
     _check.between(0, 0.5, delta=delta)
-    if not isinstance(mechanism, mechanisms.Mechanism):
-        raise ArgumentError(f"mechanism={mechanism!r} must be a mechanism")
     counts = tuple(sorted({int(count) for count in np.geomspace(1, rounds, points).round()} | {rounds}))
     bounds = _fixed(mechanism, counts, delta)
     least = [min(bound.epsilons[place] for bound in bounds) for place in range(len(counts))] if bounds else [1.0]

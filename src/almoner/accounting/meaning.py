@@ -163,10 +163,10 @@ class Meaning:
     @property
     def words(self) -> str:
         """Three sentences for someone who chooses a budget: how often a guess is right, and what attacks find."""
-        found = [f"{_of_hundred(float(self.true_positives(rate)))} % with {100 * rate:g} %" for rate in RATES]
+        found = [f"{in_100(float(self.true_positives(rate)))} % with {100 * rate:g} %" for rate in RATES]
         return (
             "An attack knows everything about all other people, and all results. It guesses right at most "
-            f"{_of_hundred(self.guess())} % of the time whether a person was in (50 % without the results). Of the "
+            f"{in_100(self.guess())} % of the time whether a person was in (50 % without the results). Of the "
             f"people who were in, it finds at most {', '.join(found[:-1])} and {found[-1]} false alarms."
         )
 
@@ -205,7 +205,7 @@ def sentence(guess: float, /) -> str:
     return (
         "Suppose somebody knows everything about all other people and must guess whether your records were used. "
         "Without the published results this guess is right 50 times in 100. "
-        f"With all of them it is right at most {_of_hundred(guess)} times in 100."
+        f"With all of them it is right at most {in_100(guess)} times in 100."
     )
 
 
@@ -260,6 +260,6 @@ class _Chords:
         return bool((chords <= gaussian.delta(mu, epsilon=at) * (1 - _GUARD) + self.slack).all())
 
 
-def _of_hundred(share: float) -> str:
+def in_100(share: float) -> str:
     """A share in percent, rounded up to a tenth; to a whole where that says enough."""
     return shown(min(1000, ceil(share * 1000 - 1e-9)) / 10, 4)

@@ -245,8 +245,7 @@ class ManyRuns:
 
     def _refuted(self) -> list[tuple[float, Callable[[float], float]]]:
         hits, alarms = (each if isinstance(each, tuple) else (each,) for each in (self.hits, self.alarms))
-        if len(hits) != len(alarms) or not hits:
-            raise ArgumentError(f"hits and alarms must be equally many, not {len(hits)} and {len(alarms)}")
+        _check.equally_long(hits=hits, alarms=alarms)
         _check.between(0, 1, confidence=self.confidence)
         each = 1 - (1 - self.confidence) / len(hits)
         counts = zip(hits, alarms, strict=True)

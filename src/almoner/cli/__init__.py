@@ -19,7 +19,7 @@ from almoner.cli._audit import audit
 from almoner.cli._demo import demo
 from almoner.cli._init import init
 from almoner.cli._ledger import ledger_commands, statement
-from almoner.cli._options import Commands, added, examples, flattened
+from almoner.cli._options import Commands, added, examples
 from almoner.cli._queries import query
 from almoner.cli._serve import serve
 from almoner.cli._training import commands as training
@@ -60,7 +60,7 @@ for _command, _name, _panel, *_examples in (
     (statement, "statement", _PUBLISH, "people.ledger --person 17"),
     (serve, "serve", _PUBLISH, "policy.toml --check", "--new-token"),
 ):
-    added(app, _name, *_examples, panel=_panel)(flattened(_command))
+    added(app, _name, *_examples, panel=_panel)(_command)
 _groups = (init, "init", "Start"), (query, "query", _PUBLISH), (ledger_commands, "ledger", _PUBLISH)
 for _group, _name, _panel in (*_groups, (audit, "audit", "Check")):
     app.add_typer(_group, name=_name, rich_help_panel=_panel)

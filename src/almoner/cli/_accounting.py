@@ -43,9 +43,7 @@ def epsilon(
     certificate: Annotated[
         Path | None, Option(help="Write a certificate of an epsilon of the fixed run here, as JSON.")
     ] = None,
-    csv: _options.CsvFile = None,
-    force: _options.Force = False,
-    as_json: _options.Json = False,
+    out: _options.Output,
 ) -> None:
     """Show the epsilon of a run of Gaussian steps: fixed in advance, within a filter's budget, and by an odometer.
 
@@ -53,39 +51,33 @@ def epsilon(
     them it is one step with everybody in it. Below stand the bounds of every notion of privacy for the same run. A
     file RUN lists mechanisms with their counts: several models, a report, correlated noise.
     """
-    from almoner.accounting.answers import of_run
-    from almoner.accounting.meaning import of as meaning_of
     from almoner.curves._totals import totals
 
-    for path in filter(None, (certificate, csv)):
-        _options.check_new_file(path, force=force, read=() if run is None else (run,))
+    read = () if run is None else (run,)
+    _options.check_new_file(certificate, force=out.force, read=read)
+    out.check(*read)
     step, rounds, said = _asked(run, noise_multiplier, sampling)
-    best, whole = of_run(step, rounds=rounds, delta=delta), almoner.mechanisms.Repeated(step, rounds)
+    whole = almoner.mechanisms.Repeated(step, rounds)
+    best = almoner.accounting.answers.of_run(step, rounds=rounds, delta=delta)
     neighbours = str(said.get("adjacency", "add-or-remove"))
     if certificate is not None:
         if neighbours == "replace":
             raise ArgumentError("--certificate is for adding or removing a person: leave it out, or adjacency")
-        from almoner.accounting.certificates import of_run as certified
-
-        certificate.write_text(dumps(certified(whole, delta=delta)) + "\n", encoding="utf-8")
-    rows, meaning = totals(whole, delta=delta), meaning_of(whole, points=128)
+        certified = almoner.accounting.certificates.of_run(whole, delta=delta)
+        certificate.write_text(dumps(certified) + "\n", encoding="utf-8")
+    rows, meaning = totals(whole, delta=delta), almoner.accounting.meaning.of(whole, points=128)
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
     bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds) for row in rows]
     title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
-    table = Listing(_ANSWERS, answers, title=title, right=("epsilon",))
-    if csv is not None and table.write(csv):
-        return
-    if as_json:
-        said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
-        said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
-        listed = [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]
-        print(dumps(said | {"bounds": listed}))
-        return
-    show(
-        table,
+    said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
+    said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
+    listed = [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]
+    out.give(
+        Listing(_ANSWERS, answers, title=title, right=("epsilon",)),
         f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
         Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
         _NEIGHBOURS[neighbours],
+        told=said | {"bounds": listed},
     )
 
 
@@ -94,10 +86,8 @@ def _asked(
 ) -> tuple["Mechanism", int, dict[str, object]]:
     """A step, the number of steps, and what JSON says of them: of a file, or of options."""
     if file is not None:
-        from almoner.accounting.runs import read
-
         _check_alone(noise_multiplier, sampling)
-        listed = read(file)
+        listed = almoner.accounting.runs.read(file)
         run = listed.mechanism()
         parts = [(name, each) for name, each in zip(listed.names, listed.known, strict=True) if each is not None]
         fields = [{"name": name, **almoner.mechanisms.to_fields(each)} for name, each in parts]
@@ -137,9 +127,7 @@ def calibrate(
     sampling: _options.Sampling,
     noise_multiplier: _options.OptionalNoiseMultiplier = None,
     max_grad_norm: _options.MaxGradNorm = 1.0,
-    csv: _options.CsvFile = None,
-    force: _options.Force = False,
-    as_json: _options.Json = False,
+    out: _options.Output,
 ) -> None:
     """Find the least noise with which --steps fit into a budget, or how many steps fit with --noise-multiplier.
 
@@ -148,51 +136,38 @@ def calibrate(
     noise, the noise multiplier times the clip. In a file RUN one number is "?": the least noise that fits, or the most
     of anything else, is found.
     """
-    from almoner.accounting.calibrate import by_filter, in_advance
-
-    _options.check_new_file(csv, force=force, read=() if run is None else (run,))
+    out.check(*(() if run is None else (run,)))
     if run is not None:
         _check_alone(noise_multiplier, sampling)
-        _show_unknown(run, epsilon, delta, csv, as_json=as_json)
+        _show_unknown(run, epsilon, delta, out)
         return
     rate, count = sampling.rate_and_steps()
     if (count is None) == (noise_multiplier is None):
         raise ArgumentError("give either --steps or --noise-multiplier, or --epochs; for example `--steps=100`")
     asked: Any = {"epsilon": epsilon, "delta": delta, "steps": count, "noise_multiplier": noise_multiplier}
     asked |= {"max_grad_norm": max_grad_norm, "sample_rate": rate}
-    with progress_bar(quiet=as_json) as bar:
+    with progress_bar(quiet=out.as_json) as bar:
         bar.add_task("asking every filter", total=None)
-        fixed, rows = in_advance(**asked), by_filter(**asked)
+        fixed = almoner.accounting.calibrate.in_advance(**asked)
+        rows = almoner.accounting.calibrate.by_filter(**asked)
     table = _calibrations(fixed, rows, f"epsilon = {epsilon:g}, delta = {delta:g}, sample rate = {rate:g}")
-    if table.write(csv):
-        return
-    if as_json:
-        listed = [asdict(row) for row in rows]
-        print(dumps({"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS, "filters": listed}))
-        return
     without = ", ".join(f"filters.{row.filter}" for row in rows if row.note)
     notes = [f"Without a number, for reasons that --json tells: {without}."] if without else []
     if fixed.note:
         notes.insert(0, f"fixed in advance: {fixed.note}.")
-    show(table, FILTERS, *notes)
+    said = {"epsilon": epsilon, "delta": delta, "fixed": asdict(fixed), "which": FILTERS}
+    out.give(table, FILTERS, *notes, told=said | {"filters": list(map(asdict, rows))})
 
 
-def _show_unknown(file: Path, epsilon: float, delta: float, csv: Path | None, *, as_json: bool) -> None:
+def _show_unknown(file: Path, epsilon: float, delta: float, out: _options.Output) -> None:
     """The unknown number of a file, in its digits that are on the safe side."""
-    from almoner.accounting.runs import read
-
-    found = read(file).solve(epsilon=epsilon, delta=delta)
+    found = almoner.accounting.runs.read(file).solve(epsilon=epsilon, delta=delta)
     *_, name = found.field.split(".")
     number = shown(found.number, 7, down=name not in ("sigma", "scale")) if name != "count" else str(found.number)
     title = f"{file} within epsilon = {epsilon:g}, delta = {delta:g}, fixed in advance"
     table = Listing(("unknown", "is", "epsilon"), [(found.field, number, shown(found.epsilon, 6))], title=title)
-    if table.write(csv):
-        return
-    if as_json:
-        said = {"budget": epsilon, "delta": delta, "field": found.field, "number": found.number}
-        print(dumps(said | {"epsilon": found.epsilon, "run": almoner.mechanisms.to_fields(found.run)}))
-    else:
-        show(table)
+    said = {"budget": epsilon, "delta": delta, "field": found.field, "number": found.number, "epsilon": found.epsilon}
+    out.give(table, told=said | {"run": almoner.mechanisms.to_fields(found.run)})
 
 
 FILTERS = (
@@ -263,25 +238,22 @@ def compare(
     people: Annotated[int, Option(help="Number of people in the data set, for Rogers et al.")] = 100_000,
     points: Annotated[int, Option(help="At how many numbers of steps to evaluate the bounds.")] = 5,
     picture: _options.Picture = None,
-    csv: _options.CsvFile = None,
-    force: _options.Force = False,
-    as_json: _options.Json = False,
+    out: _options.Output,
 ) -> None:
     """Compare all bounds that apply to one mechanism: fixed in advance, by filters, by odometers.
 
     Bounds that are tuned to a plan are tuned to --steps, which is 1000 unless it is given, or follows from --epochs.
     """
     _options.check_picture(picture)
-    _options.check_new_file(csv, force=force)
+    out.check()
     rate, count = sampling.rate_and_steps()
     step = described(
         mechanism, noise_multiplier=noise_multiplier, sample_rate=rate, epsilon_each=epsilon_each, delta_each=delta_each
     )
-    from almoner.accounting.compare import compare as comparison
-
-    with progress_bar(quiet=as_json) as bar:
+    with progress_bar(quiet=out.as_json) as bar:
         bar.add_task("computing every bound", total=None)
-        table = comparison(step, rounds=1000 if count is None else count, delta=delta, points=points, people=people)
+        rounds = 1000 if count is None else count
+        table = almoner.accounting.compare.compare(step, rounds=rounds, delta=delta, points=points, people=people)
     if picture is not None:
         from almoner.report.figures import bounds
 
@@ -290,12 +262,7 @@ def compare(
     title = f"Epsilon after so many steps of {table.mechanism!r}, delta = {table.delta:g}"
     bounded = [(each.name, each.promise, *(shown(epsilon, 4) for epsilon in each.epsilons)) for each in table.bounds]
     rows = Listing(("bound", "promise", *counts), bounded, title=title, right=counts, narrow=True)
-    if rows.write(csv):
-        return
-    if as_json:
-        print(dumps(table.as_dict() | {"which": BOUNDS}))
-    else:
-        show(rows, BOUNDS)
+    out.give(rows, BOUNDS, told=table.as_dict() | {"which": BOUNDS})
 
 
 STATUS = "Exact for noise, rates and norms fixed in advance; under adaptivity an approximation and no guarantee."

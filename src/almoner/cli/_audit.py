@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from typer import Argument, Exit, Option, Typer
 
+import almoner
 from almoner.cli._options import Delta, Group, Json, added, examples
-from almoner.cli._shown import dumps, show
+from almoner.cli._shown import dumps, show, tell
 from almoner.errors import ArgumentError, DataError
 
 audit = Typer(
@@ -26,8 +27,6 @@ def replay(
 
     Runs the Python file. What is printed is PRIVATE: for the data holder. `almoner.audit.replay` explains the names.
     """
-    from almoner import audit as room
-
     if not file.is_file():
         raise DataError(f"{file} cannot be read")
     names = runpy.run_path(str(file), run_name="audited")
@@ -36,13 +35,10 @@ def replay(
         raise ArgumentError(f"{file} must define {', '.join(missing)}")
     given: dict[str, Any] = {name: names[name] for name in ("people", "without")}
     given |= {name: names[name] for name in ("replaced", "number", "tolerance", "fresh") if name in names}
-    report = room.replay(names["pipeline"], names["data"], **given)
-    if as_json:
-        fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
-        found = sorted({str(each) for each in report.findings})
-        print(dumps(fields | {"tightest": report.tightest, "findings": found}))
-    else:
-        show(str(report))
+    report = almoner.audit.replay(names["pipeline"], names["data"], **given)
+    fields = {"calls": report.calls, "people": report.people, "holds": report.holds, "largest": report.largest}
+    found = sorted({str(each) for each in report.findings})
+    tell(fields | {"tightest": report.tightest, "findings": found}, str(report), as_json=as_json)
     if not report.holds:
         raise Exit(1)
 
@@ -58,9 +54,7 @@ def guesses(
     as_json: Json = False,
 ) -> None:
     """Say what right guesses about canaries show beside a claim. Exit code 1 if they refute it."""
-    from almoner.audit import OneRun
-
-    found = OneRun(correct, guesses, canaries, confidence)
+    found = almoner.audit.OneRun(correct, guesses, canaries, confidence)
     refuted = found.refutes(mu=mu)
     if as_json:
         print(dumps({"mu": found.mu(), "epsilon": found.epsilon(delta=delta), "claim": mu, "refuted": refuted}))

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option, echo
 
+import almoner
 from almoner import _extras, _html
 from almoner.cli._options import Delta, Epsilon, Force, Json, check_free
 from almoner.cli._shown import Listing, dumps, progress_bar, show
@@ -235,24 +236,20 @@ def _write_pages(shop: Shop, models: Models | None, page: Path, told: Path, cure
     page.parent.mkdir(parents=True, exist_ok=True)
     told.write_text(statement(shop.statement, person=PERSON), encoding="utf-8")
     facts = {"customers": CUSTOMERS, "most": MOST, "epsilon": EPSILON, "delta": DELTA, "person": PERSON, "cure": cure}
-    right = in_100(shop.statement.guess)
+    right = almoner.accounting.meaning.in_100(shop.statement.guess)
     page.write_text(_html.render("demo.html", shop=shop, models=models, right=right, **facts), encoding="utf-8")
 
 
 def promised(epsilon: float, delta: float, guess: float | None) -> list[str]:
     """Sentences on what a private model promises, and what that lets others guess."""
+    right = None if guess is None else almoner.accounting.meaning.in_100(guess)
     promise = f"Each private model promises epsilon {epsilon:g} at delta {delta:g}."
-    if guess is None:
+    if right is None:
         return [promise]
     return [
         promise,
         "These two numbers limit what others can guess about a person.",
         "Suppose somebody knows everything about all other people, and guesses whether one person is in the data.",
         "Without the model the guess is right 50 times in 100.",
-        f"With it the guess is right at most {in_100(guess)} times in 100.",
+        f"With it the guess is right at most {right} times in 100.",
     ]
-
-
-def in_100(guess: float) -> str:
-    """The number of 100 guesses that are right, rounded up."""
-    return f"{min(1000, ceil(1000 * guess - 1e-9)) / 10:g}"

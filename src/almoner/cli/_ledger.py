@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option, Typer
 
+import almoner
 from almoner._private import MARK
 from almoner._units import shown, to_float
 from almoner.cli import _options
 from almoner.cli._queries import OtherLedger, PlanFile
-from almoner.cli._shown import Listing, console, dumps, show
+from almoner.cli._shown import Listing, console, dumps, show, tell
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -51,20 +52,16 @@ def verify(
     For the data holder. An auditor who has only the exported record uses `almoner ledger check-export`.
     """
     if replay is None:
-        from almoner.ledger import verify as verified
-
-        with opened(path) as ledger:
-            findings = verified(ledger, head=head)
+        with almoner.ledger.Ledger.open(path) as ledger:
+            findings = almoner.ledger.verify(ledger, head=head)
     else:
         from almoner.queries.plans import Plan
 
         findings = Plan.read(replay).verify(path, head=head)
     if log:
-        from almoner.service import check_trail
-
         lines = "".join(each.read_text(encoding="utf-8", errors="replace") for each in log).splitlines()
-        with opened(path) as ledger:
-            findings += check_trail(ledger, lines)
+        with almoner.ledger.Ledger.open(path) as ledger:
+            findings += almoner.service.check_trail(ledger, lines)
     if as_json:
         print(dumps([asdict(finding) for finding in findings]))
     else:
@@ -75,16 +72,11 @@ def verify(
         raise Exit(1)
 
 
-def show_(
-    path: LedgerName, csv: _options.CsvFile = None, force: _options.Force = False, as_json: _options.Json = False
-) -> None:
+def show_(path: LedgerName, *, out: _options.Output) -> None:
     """Show the budget, the head, and every question with its worst-case price."""
-    from almoner.ledger import summary
-
-    _options.check_new_file(csv, force=force, read=(path,))
-    with opened(path) as ledger:
-        record = summary(ledger)
-    symbol = "epsilon" if record.terms["measure"] == "epsilon" else "rho"
+    out.check(path)
+    with almoner.ledger.Ledger.open(path) as ledger:
+        record, symbol = almoner.ledger.summary(ledger), ledger.symbol
     of = ["data set"] if any("dataset" in asked for asked in record.questions) else []
     rows = []
     for asked in record.questions:
@@ -92,9 +84,9 @@ def show_(
         about = (*([asked.get("dataset")] if of else []), asked["question"].get("ask"))
         rows.append((*names, *about, shown(asked[f"{symbol} at most"], 6)))
     table = Listing(("number", "time, UTC", "analyst", "purpose", "key", *of, "ask", f"{symbol} at most"), rows)
-    if table.write(csv):
+    if table.write(out.csv):
         return
-    if as_json:
+    if out.as_json:
         print(dumps(asdict(record)))
         return
     show(table, f"budget: {symbol} = {shown(record.terms[symbol], 6)} ({record.terms['measure']})")
@@ -111,7 +103,7 @@ def report(
     _options.check_page(html, force=force, read=(path,))
     from almoner.report.pages import ledger as page
 
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         _options.write_page(html, page(ledger, head=head))
 
 
@@ -120,11 +112,9 @@ def export(path: LedgerName, out: _options.OutFile = None, force: _options.Force
 
     `almoner ledger check-export` checks the chain of hashes of the exported file.
     """
-    from almoner.ledger import export as exported
-
     _options.check_new_file(out, force=force, read=(path,))
-    with opened(path) as ledger:
-        text = "".join(f"{line}\n" for line in exported(ledger))
+    with almoner.ledger.Ledger.open(path) as ledger:
+        text = "".join(f"{line}\n" for line in almoner.ledger.export(ledger))
     _options.tell_or_write(text, out)
 
 
@@ -133,9 +123,7 @@ def check_export(exported: Annotated[Path, Argument(help="A file that `almoner l
 
     Prints the head, to be compared with one that `almoner ledger show` printed.
     """
-    from almoner.ledger import check_export_file
-
-    count, head = check_export_file(exported)
+    count, head = almoner.ledger.check_export_file(exported)
     print(f"{count} entries, unbroken")
     print(f"head: {head}")
 
@@ -155,14 +143,13 @@ def erase(path: LedgerName, person: Person) -> None:
 
     Only in a ledger that was made with pseudonyms.
     """
-    from almoner.ledger import erase as erased
-
-    _change(path, person, "is erased: one total remains, under a keyed hash", lambda ledger: erased(ledger, person))
+    change = "is erased: one total remains, under a keyed hash"
+    _change(path, person, change, lambda ledger: almoner.ledger.erase(ledger, person))
 
 
 def _change(path: str, person: str, change: str, make: "Callable[[Ledger], object]") -> None:
     """Make and confirm a change, and tell the data holder of a name that may be misspelt."""
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         charged = ledger.charged(person)
         make(ledger)
     if not charged:
@@ -180,44 +167,34 @@ def limit(
     """Limit what one analyst, or all for one purpose, may spend of each person's budget."""
     from almoner._units import budget
 
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         amount = ledger.amount(rho, epsilon)
         ledger.limit(budget(amount), analyst=analyst, purpose=purpose)
     limited = f"analyst {analyst!r}" if analyst is not None else f"purpose {purpose!r}"
     print(f"{limited}: at most {'rho' if epsilon is None else 'epsilon'} = {amount:g} of each person's budget")
 
 
-def opened(path: str) -> "Ledger":
-    from almoner.ledger import Ledger
-
-    return Ledger.open(path)
-
-
 def trainings(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the trainings: an open one was not settled yet, and all that it reserved counts as spent."""
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         found = [each for each in ledger.consumers.values() if each.kind == "training"]
         measure, symbol = ledger.measure, ledger.symbol
-    if as_json:
-        wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
-        print(dumps([{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]))
-        return
+    wanted = ("number", "time", "key", "analyst", "purpose", "units", "state", "described", "model")
+    told = [{name: getattr(each, name) for name in wanted} | {"measure": measure} for each in found]
     columns = ("number", "time", "analyst", "purpose", "key", "state")
     rows = [[*(getattr(each, name) for name in columns), shown(to_float(each.units), 6)] for each in found]
-    show(Listing((*columns, f"{symbol} at most"), rows))
+    tell(told, Listing((*columns, f"{symbol} at most"), rows), as_json=as_json)
 
 
 def streams(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the streams: models that are trained on people as they come, each update charged by itself."""
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         found = [each for each in ledger.consumers.values() if each.kind == "stream"]
     wanted = ("number", "time", "key", "analyst", "purpose", "described", "updates")
     told = [{name: getattr(each, name) for name in wanted} | {"last": (each.last or {}).get("time")} for each in found]
-    if as_json:
-        print(dumps(told))
-        return
     columns = ("number", "time", "analyst", "purpose", "key", "updates", "last")
-    show(Listing((*columns[:-1], "last update"), [[each[name] for name in columns] for each in told]))
+    rows = [[each[name] for name in columns] for each in told]
+    tell(told, Listing((*columns[:-1], "last update"), rows), as_json=as_json)
 
 
 def create(file: PlanFile, other: OtherLedger = None) -> None:
@@ -226,11 +203,10 @@ def create(file: PlanFile, other: OtherLedger = None) -> None:
     `almoner serve --prepare` makes a service's. If a ledger got lost, restore a backup: in a new one everybody has a
     fresh budget.
     """
-    from almoner.ledger import Ledger
     from almoner.queries.plans import Plan
 
     plan = Plan.read(file, ledger=other)
-    if Ledger.exists(plan.ledger):
+    if almoner.ledger.Ledger.exists(plan.ledger):
         name = plan.ledger if isinstance(plan.ledger, Path) else "on the server"
         raise ArgumentError(f"there is a ledger {name} already: nothing was made, and nothing was changed")
     with plan.open(create=True) as begun:
@@ -240,16 +216,12 @@ def create(file: PlanFile, other: OtherLedger = None) -> None:
 
 def size(path: LedgerName, as_json: _options.Json = False) -> None:
     """Print how large a ledger is (PRIVATE, because of the numbers of people and charges)."""
-    from almoner.ledger import size as measured
-
-    with opened(path) as ledger:
-        found = measured(ledger)
-    if as_json:
-        print(dumps({"private": MARK, **asdict(found)}))
-        return
+    with almoner.ledger.Ledger.open(path) as ledger:
+        found = almoner.ledger.size(ledger)
     merged = "nothing" if found.merged is None else f"entries up to {found.merged}"
     lines = [f"{found.bytes / 1e6:,.1f} MB", f"{found.entries:,} entries", f"{found.people:,} people"]
-    show(MARK, *lines, f"{found.charges:,} charges", f"merged: {merged}")
+    lines += [f"{found.charges:,} charges", f"merged: {merged}"]
+    tell({"private": MARK, **asdict(found)}, MARK, *lines, as_json=as_json)
 
 
 def compact(
@@ -257,26 +229,22 @@ def compact(
     before: Annotated[str | None, Option(help="Merge what was asked before this day (UTC); else all.")] = None,
 ) -> None:
     """Merge what single questions charged into one total per person. Accounts, limits and answers do not change."""
-    from almoner.ledger import compact as compacted
-
-    with opened(path) as ledger:
-        through = compacted(ledger, before=before)
+    with almoner.ledger.Ledger.open(path) as ledger:
+        through = almoner.ledger.compact(ledger, before=before)
     print(f"merged: entries up to {through}" if through >= 0 else "nothing was merged")
 
 
 def witness(path: LedgerName, file: Annotated[Path, Option(help="A new file on another volume.")]) -> None:
     """Have a file remember the newest entry: from now on an older copy of the ledger, a restored backup, is refused."""
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         ledger.witnessed_by(file.absolute())
     print(f"{file} remembers the newest entry from now on, and must be there whenever the ledger is opened")
 
 
 def backup(path: LedgerName, out: Annotated[Path, Option(help="A new file (PRIVATE).")]) -> None:
     """Copy a ledger's file, whole, and print the head of the copy."""
-    from almoner.ledger import backup as copied
-
-    with opened(path) as ledger:
-        print(f"head: {copied(ledger, out)}")
+    with almoner.ledger.Ledger.open(path) as ledger:
+        print(f"head: {almoner.ledger.backup(ledger, out)}")
 
 
 def restore_backup(
@@ -284,9 +252,7 @@ def restore_backup(
     out: Annotated[Path, Option(help="Where the ledger was.")],
 ) -> None:
     """Put a backup where the ledger was lost; refused if its witness saw anything newer."""
-    from almoner.ledger import restore as put_back
-
-    print(f"head: {put_back(copy, out)}")
+    print(f"head: {almoner.ledger.restore(copy, out)}")
 
 
 def protect(
@@ -294,19 +260,15 @@ def protect(
     role: Annotated[str | None, Option(help="The role of a service: it is granted what answering needs.")] = None,
 ) -> None:
     """On a PostgreSQL server, install triggers: only the owner can lower what was spent, or change the record."""
-    from almoner.ledger import protect as protected
-
-    with opened(path) as ledger:
-        protected(ledger, role=role)
+    with almoner.ledger.Ledger.open(path) as ledger:
+        almoner.ledger.protect(ledger, role=role)
     print("protected: only the owner of the tables can lower what a person spent, or change or remove an entry")
 
 
 def write_off(path: LedgerName, key: Annotated[str, Option(help="The name of the training.")]) -> None:
     """Give up a training that was killed and cannot go on: all that it reserved is spent, for good."""
-    from almoner.ledger import write_off as given_up
-
-    with opened(path) as ledger:
-        given_up(ledger, key)
+    with almoner.ledger.Ledger.open(path) as ledger:
+        almoner.ledger.write_off(ledger, key)
     print(f"{key!r} is written off: what it reserved is spent")
 
 
@@ -332,7 +294,7 @@ def dataset(
             if where in columns:
                 raise ArgumentError(f"--{option}: column {where!r} is given twice")
             columns[where] = _domain(option, text, given)
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         declared = ledger.dataset(name, person=column, columns=columns, new_version=new_version)
     print(f"{declared.name!r}, version {declared.version}: entry {declared.number}")
 
@@ -351,11 +313,8 @@ def _domain(option: str, text: str, given: str) -> dict[str, Any]:
 
 def datasets(path: LedgerName, as_json: _options.Json = False) -> None:
     """List the data sets of a ledger, each as it was declared last."""
-    with opened(path) as ledger:
+    with almoner.ledger.Ledger.open(path) as ledger:
         found = list(ledger.datasets.values())
-    if as_json:
-        print(dumps([each.public | {"number": each.number} for each in found]))
-        return
     rows = []
     for each in found:
         columns = [
@@ -363,7 +322,8 @@ def datasets(path: LedgerName, as_json: _options.Json = False) -> None:
             for name, of in ((name, domain.public) for name, domain in each.columns.items())
         ]
         rows.append((each.number, each.name, each.version, each.person, each.spelled, ", ".join(columns)))
-    show(Listing(("number", "data set", "version", "person", "named by", "columns"), rows))
+    table = Listing(("number", "data set", "version", "person", "named by", "columns"), rows)
+    tell([each.public | {"number": each.number} for each in found], table, as_json=as_json)
 
 
 def statement(
@@ -393,10 +353,8 @@ def statement(
         words, lines = str(told), []
         table = Listing(tuple(asdict(told)), [list(asdict(told).values())])
     else:
-        from almoner.queries import statement as person_statement
-
-        with opened(path) as ledger:
-            told = person_statement(ledger, person, delta=delta)
+        with almoner.ledger.Ledger.open(path) as ledger:
+            told = almoner.queries.statement(ledger, person, delta=delta)
         words, table = told.words, _lines(told)
         lines = [table] if told.lines else []
     if table.write(csv, private=True):
@@ -405,10 +363,9 @@ def statement(
         from almoner.report.pages import statement as page
 
         _options.write_page(html, page(told, person=person), whose=", and for this person")
-    elif as_json:
-        print(dumps({"private": MARK, **asdict(told), "words": words}))
     else:
-        show(f"{MARK}, and for this person", *lines, words)
+        said = {"private": MARK, **asdict(told), "words": words}
+        tell(said, f"{MARK}, and for this person", *lines, words, as_json=as_json)
 
 
 def _lines(account: "Statement") -> Listing:

@@ -20,7 +20,7 @@ from almoner import _check
 from almoner._check import line, nearest
 from almoner._private import MARK
 from almoner._units import exact
-from almoner.cli._shown import STDOUT, use_letters_of_the_terminal
+from almoner.cli._shown import STDOUT, Listing, tell, use_letters_of_the_terminal
 from almoner.errors import AlmonerError, ArgumentError, DataError, MissingExtra
 
 _NOISE_MULTIPLIER = Option(
@@ -151,6 +151,24 @@ def check_free(path: Path, *, force: bool) -> None:
         raise ArgumentError(f"{path} exists already; choose another name, or overwrite it with `--force`")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Options that say how a command answers: its rows as a CSV file, too, or JSON in the place of tables."""
+
+    csv: CsvFile = None
+    force: Force = False
+    as_json: Json = False
+
+    def check(self, *read: Path | str) -> None:
+        """Refuse a CSV file that must not be written, or that is read, before anything is computed."""
+        check_new_file(self.csv, force=self.force, read=read)
+
+    def give(self, table: Listing, *beside: Listing | str, told: object) -> None:
+        """Print a table and what stands beside it, or what is told as JSON, after the CSV file that is wanted."""
+        if not table.write(self.csv):
+            tell(told, table, *beside, as_json=self.as_json)
+
+
 def check_page(path: Path | None, *, force: bool, read: tuple[Path | str, ...], as_json: bool = False) -> None:
     """Refuse a page that must not be written, or JSON beside it, before anything is read."""
     if path is not None and path.suffix.lower() != ".html":
@@ -206,7 +224,8 @@ def examples(*lines: str) -> str:
 def added(group: Typer, words: str, *lines: str, panel: str | None = None) -> Callable[..., Any]:
     """Add a function to a group, as the command that these words call, with what follows them in its examples."""
     shown = examples(*(f"{words} {each}" for each in lines))
-    return group.command(words.split()[-1], epilog=shown, rich_help_panel=panel)
+    add = group.command(words.split()[-1], epilog=shown, rich_help_panel=panel)
+    return lambda command: add(flattened(command))
 
 
 class Group(TyperGroup):

@@ -9,21 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, Typer
 
+import almoner
 from almoner._check import told
 from almoner._units import shown
-from almoner.cli._options import (
-    CsvFile,
-    Delta,
-    Force,
-    Group,
-    Json,
-    OptionalEpsilon,
-    added,
-    check_new_file,
-    check_page,
-    examples,
-)
-from almoner.cli._shown import STDOUT, Listing, csv_file, dumps, print_answers, print_misfits, show
+from almoner.cli._options import Delta, Group, Json, OptionalEpsilon, Output, added, check_page, examples
+from almoner.cli._shown import STDOUT, Listing, csv_file, print_answers, print_misfits, show
 from almoner.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -52,32 +42,24 @@ query = Typer(
 
 
 @added(query, "query quote", "questions.toml")
-def quote(
-    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
-) -> None:
+def quote(plan: PlanFile, ledger: OtherLedger = None, *, out: Output) -> None:
     """Show what every question would cost at most, and its noise. Asks nothing and charges nobody."""
-    from almoner.ledger import Ledger
-
-    questions = _plan(plan, ledger, csv, force=force)
-    new = not Ledger.exists(questions.ledger)
+    questions = _plan(plan, ledger, out)
+    new = not almoner.ledger.Ledger.exists(questions.ledger)
     with questions.look() as session:
         quotes, stored = questions.quote(session), {each.key for each in questions.analyst(session).answers()}
         together, _ = _together(quotes, stored, session)
     table, about = _quoted(quotes, stored)
-    if table.write(csv):
-        return
-    if as_json:
-        print(dumps({key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}))
-    else:
-        show(table, about, *filter(None, [together]), *([_NOT_THERE.format(plan)] if new else []))
+    told = {key: asdict(each) | {"stored": key in stored} for key, each in quotes.items()}
+    out.give(table, about, *filter(None, [together]), *([_NOT_THERE.format(plan)] if new else []), told=told)
 
 
-def _plan(file: Path, ledger: str | None, csv: Path | None = None, *, force: bool = False) -> "Plan":
+def _plan(file: Path, ledger: str | None, out: Output) -> "Plan":
     """The plan of a file; a CSV file that must not be written is refused before anything is asked."""
     from almoner.queries.plans import Plan
 
     plan = Plan.read(file, ledger=ledger)
-    check_new_file(csv, force=force, read=(file, plan.ledger, *plan.files))
+    out.check(file, plan.ledger, *plan.files)
     return plan
 
 
@@ -119,29 +101,26 @@ def check(plan: PlanFile, as_json: Json = False) -> None:
 
     Such entries count as missing in every answer; a column of nothing else is refused. Asks nothing and charges nobody.
     """
-    with _plan(plan, None).look() as session:  # refuses what a session would refuse
+    with _plan(plan, None, Output()).look() as session:  # refuses what a session would refuse
         found = session.misfits
     print_misfits(found, as_json=as_json)
 
 
 @added(query, "query ask", "questions.toml --json")
-def ask(
-    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
-) -> None:
+def ask(plan: PlanFile, ledger: OtherLedger = None, *, out: Output) -> None:
     """Answer every question. A key that was asked before gives the same answer again and costs nothing."""
-    questions = _plan(plan, ledger, csv, force=force)
+    questions = _plan(plan, ledger, out)
     with questions.open() as session:
         before = {each.key for each in questions.analyst(session).answers()}
         said, beyond = _together(questions.quote(session), before, session)
         if beyond:
             print(said, file=sys.stderr)
         answers = questions.ask(session)
-    if _write_csv(answers, csv):
-        return
-    print_answers(answers, as_json=as_json)
-    if not as_json and (stored := sum(key in before for key in answers)):
+    beside = []
+    if stored := sum(key in before for key in answers):
         said, it = ("1 answer was", "it") if stored == 1 else (f"{stored} answers were", "them")
-        show(f"{said} stored already: nothing was charged for {it}. To ask anew, change the key.")
+        beside = [f"{said} stored already: nothing was charged for {it}. To ask anew, change the key."]
+    _give(answers, out, *beside)
 
 
 @added(query, "query summary", "visits.parquet --person who --ledger first.ledger --epsilon 1")
@@ -157,9 +136,8 @@ def summary(
     bounds: Annotated[list[str] | None, Option(help="Public bounds of a column, as age=0:120.")] = None,
     clip: Annotated[float | None, Option(help="The most rows of a person that count; else none are.")] = None,
     html: Annotated[Path | None, Option("--html", help="Write a page with pictures as well.")] = None,
-    csv: CsvFile = None,
-    force: Force = False,
-    as_json: Json = False,
+    *,
+    out: Output,
 ) -> None:
     """Show people, missing entries, quartiles, rates and frequent keys of each column, at one price.
 
@@ -167,25 +145,23 @@ def summary(
     (epsilon, delta)-DP together. Names and types of columns are taken as public: they alone say what is asked.
     Numbers without --bounds are told by steps of about a tenth. The same command again gives the same answers.
     """
-    from almoner.filters import Gaussian
-    from almoner.ledger import Ledger, Terms
     from almoner.queries import Session
     from almoner.report import pages
 
-    check_new_file(csv, force=force, read=(data, ledger))
-    check_page(html, force=force, read=(data, ledger), as_json=as_json)
+    out.check(data, ledger)
+    check_page(html, force=out.force, read=(data, ledger), as_json=out.as_json)
     terms = None
     if epsilon is not None:  # half of delta is for keys of texts
-        terms = Terms(Gaussian(epsilon=epsilon, delta=delta / 2), keys_delta=delta / 2)
-    elif not Ledger.exists(ledger):
+        budget = almoner.filters.Gaussian(epsilon=epsilon, delta=delta / 2)
+        terms = almoner.ledger.Terms(budget, keys_delta=delta / 2)
+    elif not almoner.ledger.Ledger.exists(ledger):
         raise ArgumentError(f"there is no ledger at {ledger}: give --epsilon 1 to make it, or restore a backup")
     ends = dict(map(_bounds, bounds or ()))
     with Session.open(data, person=person, budget=terms, ledger=ledger, create=terms is not None) as session:
         answers = session.analyst("summary").summary(price=price, bounds=ends, clip=clip)
     if html is not None:
         html.write_text(pages.answers(answers, title=f"Summary of {data.name}"), encoding="utf-8")
-    if not _write_csv(answers, csv):
-        print_answers(answers, as_json=as_json)
+    _give(answers, out)
 
 
 def _bounds(given: str) -> tuple[str, tuple[float, float]]:
@@ -198,21 +174,19 @@ def _bounds(given: str) -> tuple[str, tuple[float, float]]:
 
 
 @added(query, "query list", "questions.toml")
-def list_(
-    plan: PlanFile, ledger: OtherLedger = None, csv: CsvFile = None, force: Force = False, as_json: Json = False
-) -> None:
+def list_(plan: PlanFile, ledger: OtherLedger = None, *, out: Output) -> None:
     """List the answers that the plan's analyst has got for its purpose so far."""
-    questions = _plan(plan, ledger, csv, force=force)
+    questions = _plan(plan, ledger, out)
     with questions.open() as session:
         answers = {answer.key: answer for answer in questions.analyst(session).answers()}
-    if not _write_csv(answers, csv):
-        print_answers(answers, as_json=as_json)
+    _give(answers, out)
 
 
-def _write_csv(answers: "Mapping[str, Answer]", path: Path | None) -> bool:
-    if path is not None:
-        from almoner.queries import write_csv
-
-        with csv_file(path) as file:
-            write_csv(list(answers.values()), file)
-    return path == STDOUT
+def _give(answers: "Mapping[str, Answer]", out: Output, *beside: str) -> None:
+    """Print answers and what stands beside them, or JSON, after the CSV file that is wanted."""
+    if out.csv is not None:
+        with csv_file(out.csv) as file:
+            almoner.queries.write_csv(list(answers.values()), file)
+    if out.csv != STDOUT:
+        print_answers(answers, as_json=out.as_json)
+        show(*([] if out.as_json else beside))

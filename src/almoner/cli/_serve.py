@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+import almoner
 from almoner.cli._shown import console
 from almoner.errors import ArgumentError
 
@@ -45,22 +46,16 @@ def serve(
         console().print(*told, sep="\n", soft_wrap=True)
         return
     given = _read(policy, host, port, holder_port)
-    from almoner.service import explain
-    from almoner.service import preview as shown
-    from almoner.service import serve as served
-
     if prepare:
-        from almoner.service import prepare as prepared
-
-        made = "made" if prepared(given, owner=owner) else "is there already: nothing was made anew"
+        made = "made" if almoner.service.prepare(given, owner=owner) else "is there already: nothing was made anew"
         console().print(f"ledger: {made}", highlight=False)
     if check or prepare or preview:
-        for line in shown(given) if preview else explain(given):
+        for line in almoner.service.preview(given) if preview else almoner.service.explain(given):
             console().print(line, soft_wrap=True, highlight=False)
         if prepare:
             console().print(f"next: almoner serve {policy}", soft_wrap=True, highlight=False)
         return
-    served(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port))
+    almoner.service.serve(given, ready=_ready, again=lambda: _read(policy, host, port, holder_port))
 
 
 def _read(path: Path, host: str | None, port: int | None, holder_port: int | None) -> "Policy":

@@ -120,6 +120,14 @@ def show(*parts: Listing | str) -> None:
             print("\n".join(part.lines()))
 
 
+def tell(told: object, *parts: Listing | str, as_json: bool) -> None:
+    """Print what is told as JSON, or tables and sentences."""
+    if as_json:
+        print(dumps(told))
+    else:
+        show(*parts)
+
+
 def use_letters_of_the_terminal() -> None:
     """Print what the terminal's encoding lacks by the nearest ASCII letters: `Renyi`, `+-`."""
 
@@ -152,15 +160,13 @@ def _strict(value: object) -> object:
 
 def print_misfits(found: Sequence[Misfit], *, as_json: bool) -> None:
     """Print how many entries of each column cannot be read, and where the first are. PRIVATE."""
-    if as_json:
-        print(dumps([each._asdict() for each in found]))
-        return
     rows = []
     for each in found:
         counts = f"{each.entries:,}", f"{each.unfit:,}"
         rows.append((each.table or "-", each.column, each.kind, *counts, ", ".join(each.first) or "-"))
     table = Listing(("table", "column", "type", "entries", "don't fit", "first"), rows)
-    show(MARK, table if found else "No column has a type that its entries could miss.")
+    shown = table if found else "No column has a type that its entries could miss."
+    tell([each._asdict() for each in found], MARK, shown, as_json=as_json)
 
 
 def print_answers(answers: "Mapping[str, Answer]", *, as_json: bool) -> None:

@@ -16,7 +16,6 @@ Approximate   pure and approximate mechanisms at the rate of advanced compositio
 Basic         plain sums of epsilon and delta
 Pure          Feldman & Zrnic for pure mechanisms, for comparison
 Rogers        Rogers et al., for comparison
-Koskela       Koskela et al. for dominating pairs: numeric, with no certified promise, and no ``Filter``; for comparison
 
 Which one to take, :func:`recommend` says from epsilon, delta and the mechanism that will be charged most often.
 
@@ -31,11 +30,11 @@ Which one to take, :func:`recommend` says from epsilon, delta and the mechanism 
 
 from almoner.filters._filter import Filter
 from almoner.filters._filters import Approximate, Basic, Gaussian, Planned, Renyi, RenyiCurve, RenyiOrder, Residue, Zcdp
-from almoner.filters._published import Koskela, Pure, Rogers
+from almoner.filters._published import Pure, Rogers
 from almoner.filters._recommend import Recommendation, recommend
 from almoner.filters._several import All, Either
 
 __all__ = [
-    "All", "Approximate", "Basic", "Either", "Filter", "Gaussian", "Koskela", "Planned", "Pure", "Recommendation",
+    "All", "Approximate", "Basic", "Either", "Filter", "Gaussian", "Planned", "Pure", "Recommendation",
     "Renyi", "RenyiCurve", "RenyiOrder", "Residue", "Rogers", "Zcdp", "recommend",
 ]  # fmt: skip

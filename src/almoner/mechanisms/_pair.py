@@ -354,10 +354,8 @@ def from_fields(described: Mapping[str, object], *, where: str = "described") ->
         parameters[name] = value
     read(model_of(kind), parameters, where=where)
     del parameters["kind"]
-    try:
+    with _check.placed(where):
         return _KINDS[kind](**parameters)
-    except ArgumentError as error:
-        raise ArgumentError(f"{where}: {error}") from None
 
 
 def model_of(kind: str) -> Any:

@@ -160,9 +160,7 @@ class Renyi(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(map(_whole, self.orders)))
         object.__setattr__(self, "values", tuple(map(_whole, self.values)))
-        one, other = len(self.orders), len(self.values)
-        if not one or one != other:
-            raise ArgumentError(f"orders and values must be equally long and not empty, not {one} and {other}")
+        _check.equally_long(orders=self.orders, values=self.values)
         _check.each(_check.between, 1, inf, order=self.orders)
         _check.each(_check.amount, value=self.values)
         if any(a >= b for a, b in zip(self.orders, self.orders[1:], strict=False)):

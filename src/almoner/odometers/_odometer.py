@@ -70,7 +70,8 @@ class Odometer(Counting[Boundary]):
         return notion.epsilon(totals, notion.delta if delta is None else delta, ex_post=True)
 
     def _saved(self) -> dict[str, list[int | float]]:
-        width, totals = self._notion.width, list(self._totals)
+        width = self._notion.width
+        totals = list(self._totals)[-2 * (width + 1) :]  # all of them, where no plan stands before
         return {"totals": totals[:width], "excess": totals[width + 1 : -1], "failures": [totals[width], totals[-1]]}
 
     def _restore(self, *parts: Totals) -> None:

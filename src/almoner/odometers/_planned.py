@@ -288,10 +288,7 @@ class Planned(Odometer):
         return {name: known[name]() for name in names if name in known}
 
     def _saved(self) -> dict[str, list[int | float]]:
-        place = len(self._totals) - self._mixture.columns
-        own, mixed, width = self._totals[:place], self._totals[place:], self._mixture.width
-        parts = {"totals": mixed[:width], "excess": mixed[width + 1 : -1], "failures": (mixed[width], mixed[-1])}
-        return {"run": list(own), **{name: list(part) for name, part in parts.items()}}
+        return {"run": list(self._totals[: -self._mixture.columns]), **super()._saved()}
 
     def _restore(self, *parts: Totals) -> None:
         run, *rest = parts

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, Self
 
 from almoner._calendar import start_of
-from almoner._check import told, unquoted
+from almoner._check import placed, told, unquoted
 from almoner._misfits import Misfit
 from almoner._reading import AfterValidator, Checked, Day, Field, Model, Rule, broken, model_validator, read, toml
 from almoner.errors import ArgumentError, BudgetExceeded, Unsupported
@@ -468,10 +468,8 @@ class Plan:
 def _questions(entries: list[dict[str, Any]], today: date) -> tuple[tuple[str, Question], ...]:
     listed: list[tuple[int, dict[str, Any], bool]] = []
     for place, entry in enumerate(entries, start=1):
-        try:
+        with placed(f"question {place}"):
             listed += [(place, fields, now) for fields, now in _written(entry, today)]
-        except ArgumentError as error:
-            raise ArgumentError(f"question {place}: {error}") from None
     rest = sum(fields.get("pace") == _REST for _, fields, _ in listed)
     questions: dict[str, Question] = {}
     for place, fields, now in listed:
@@ -484,10 +482,8 @@ def _questions(entries: list[dict[str, Any]], today: date) -> tuple[tuple[str, Q
         key = fields.pop("key", None)
         if not isinstance(key, str) or not key or key in questions:
             raise ArgumentError(f"question {place}: needs a key of its own")
-        try:
+        with placed(f"question {place}"):
             questions[key] = question(fields)
-        except ArgumentError as error:
-            raise ArgumentError(f"question {place}: {error}") from None
     return tuple(questions.items())
 
 

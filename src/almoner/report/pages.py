@@ -6,12 +6,12 @@ Each page is one file that asks for nothing from elsewhere. Names, keys and ques
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from math import ceil
 from typing import Any
 
 from markupsafe import Markup
 
 from almoner import _html
+from almoner.accounting.meaning import in_100
 from almoner.individual import BudgetStatement
 from almoner.ledger import Entry, Ledger, summary, verify
 from almoner.queries import Answer, Statement
@@ -52,8 +52,7 @@ def statement(told: Statement | BudgetStatement, *, person: object) -> str:
     is the person's name in the data. Gives HTML. The share that is used is rounded up; so is how often a guess is right
     """
     share = told.used if isinstance(told, BudgetStatement) else told.rho / told.budget
-    right = f"{min(1000, ceil(1000 * told.guess - 1e-9)) / 10:g}"
-    return _html.render("statement.html", told=told, person=person, share=share, right=right, asked=_asked)
+    return _html.render("statement.html", told=told, person=person, share=share, right=in_100(told.guess), asked=_asked)
 
 
 def answers(told: Mapping[str, Answer], *, title: str) -> str:

@@ -135,7 +135,7 @@ def _offered(policy: Policy, terms: AnalystTerms, made: Dummy) -> Iterator[str]:
     """Say what an analyst could ask of each table, each at about a hundredth of a budget, and a dummy answer."""
     limits, ledger, view = terms.limits, made.session.ledger, made.session.analyst(terms.name)
     share = max(limits.least, min(0.01, limits.share))
-    price = {"epsilon" if ledger.symbol == "epsilon" else "rho": share * ledger.budget}
+    price = {ledger.symbol: share * ledger.budget}
     people = [{"ask": "people", "table": name} for name in policy.file.tables]
     for fields in (*people, *(fields for _, fields in offers(policy))):
         asked = view.filled(question({**fields, **price}))

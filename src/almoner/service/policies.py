@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from almoner import _extras
-from almoner._check import unquoted
+from almoner._check import placed, unquoted
 from almoner._disk import whole_file
 from almoner._reading import AfterValidator, End, Field, Model, Number, Rule, Text, broken, model_validator, read, toml
 from almoner._units import to_float
@@ -425,10 +425,8 @@ class Policy:
         plan = replace(Plan.of(settings | {"tables": tables}, folder), domains=domains)
         _ = plan.budget  # refuses one that makes no sense, before any data is read
         if file.usual is not None:
-            try:
+            with placed("usual"):
                 usual = question(file.usual)
-            except ArgumentError as error:
-                raise ArgumentError(f"usual: {error}") from None
             if usual.open:
                 raise ArgumentError("usual must have a price: no error=, and no 'auto'")
         analysts = dict[str, AnalystTerms]()
@@ -490,8 +488,7 @@ def usual_question(policy: Policy, session: Session) -> Question:
 
 def _hundredth(session: Session) -> dict[str, float]:
     """The price of a question that costs a hundredth of the budget."""
-    symbol = "epsilon" if session.ledger.symbol == "epsilon" else "rho"
-    return {symbol: to_float(session.ledger.budget_units // 100, down=True)}
+    return {session.ledger.symbol: to_float(session.ledger.budget_units // 100, down=True)}
 
 
 def offers(policy: Policy) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -509,16 +506,12 @@ def check_against_data(policy: Policy, session: Session) -> None:
     """Refuse keys, bounds and a usual question that do not fit, by ArgumentError with the place; asks nothing."""
     analyst, price = session.analyst("nobody"), _hundredth(session)
     for place, fields in offers(policy):
-        try:
+        with placed(place):
             with unquoted():
                 asked = question({**fields, **price})
             analyst.quote(asked)
-        except ArgumentError as error:
-            raise ArgumentError(f"{place}: {error}") from None
-    try:
+    with placed("usual"):
         analyst.quote(usual_question(policy, session))
-    except ArgumentError as error:
-        raise ArgumentError(f"usual: {error}") from None
 
 
 def apply_policy(policy: Policy, session: Session) -> None:

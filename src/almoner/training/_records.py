@@ -22,6 +22,8 @@ with _extras.need("torch", extra="torch"):
 from almoner.training._accounts import ids_and_rows
 from almoner.training.gradients import _batches
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs, as_tensor
+from almoner.training.gradients._factors import half
+from almoner.training.gradients._recorder import Choices
 from almoner.training.gradients._self_check import evaluation_mode
 from almoner.training.gradients._shards import Shards
 
@@ -307,13 +309,16 @@ def correct(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
-    """(records,) one number each, the module in evaluation mode; ArgumentError where ``values`` gave others."""
+    """(records,) one number each, in evaluation mode, one by one in half precision; ArgumentError for other values."""
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():
-        for start in range(0, (shards := Shards(module)).most(len(targets)), OUTPUTS_AT_ONCE):
+        with Choices() as choices:
+            parts_of.rows(slice(0, 1)).map(lambda part: part.clone().to(device)).call(module)
+        at_once = 1 if choices.half or any(map(half, module.parameters())) else OUTPUTS_AT_ONCE
+        for start in range(0, (shards := Shards(module)).most(len(targets)), at_once):
             some = start < len(targets)  # else it is a pass in step with other processes
-            rows = slice(start, start + OUTPUTS_AT_ONCE) if some else slice(0, 1)
+            rows = slice(start, start + at_once) if some else slice(0, 1)
             output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)
             if not some:
                 continue

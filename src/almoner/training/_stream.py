@@ -263,15 +263,14 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
     def _described(self) -> dict[str, Any]:
         """The settings that a stream goes on with and its ledger's record repeats. Public."""
         settings, sampling = self._settings, self._settings.sampling
+        how = sampling.described()
+        if isinstance(sampling, FullBatch):
+            how = {"spend_remainder": sampling.spend_remainder, "spread": sampling.spread}
         return {
             "ledger": None if self._ledger is None else self._ledger.on.key,
             "max_grad_norm": settings.max_grad_norm,
             "noise_multiplier": settings.noise_multiplier,
-            **(
-                {"spend_remainder": sampling.spend_remainder, "spread": sampling.spread}
-                if isinstance(sampling, FullBatch)
-                else sampling.described()
-            ),
+            **how,
             "optimizer": type(self._optimizer).__name__,
         }
 

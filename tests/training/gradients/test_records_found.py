@@ -219,7 +219,7 @@ def test_rows_that_are_chosen_are_looked_for_in_every_batch(monkeypatch):
     engine = Gradients(module, BY_RECORD)
     assert not differs(engine, module, x, y)
     assert not differs(engine, module, other, y)
-    monkeypatch.setattr(_recorder._Choices, "seen", property(lambda _: False, lambda *_: None))
+    monkeypatch.setattr(_recorder.Choices, "seen", property(lambda _: False, lambda *_: None))
     assert not differs(engine, module, other, y)
     monkeypatch.setattr(_recorder, "_moves", lambda _: False)
     assert differs(engine, module, other, y)

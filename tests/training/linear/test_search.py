@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from almoner import mechanisms as m
 from almoner.curves import gaussian, tuning
@@ -25,6 +25,10 @@ def people(count=400, seed=0):
     return x, (x[:, 0] > 0).astype(int)
 
 
+def times(x, factor):
+    return x * factor
+
+
 def one(**settings):
     return LogisticRegression(steps=10, classes=[0, 1], n_people=400, **settings)
 
@@ -36,7 +40,9 @@ def test_all_runs_and_all_scores_fit_the_promise(held_out):
     found = PrivateSearch(one(), GRID, epsilon=1.0, delta=1e-5, runs=7)._plan(held_out)
     assert tuning.epsilon(found.best, delta=1e-5) <= 1.0
     assert tuning.epsilon(found.best, delta=1e-5) > 0.99  # and nothing is wasted
-    squares = Gaussian(epsilon=found.epsilon, delta=1e-5).mu ** 2
+    door = searching.Estimators(one())
+    door.prepare([{}], found.training, 1e-5)
+    squares = Gaussian(epsilon=door._models[0].epsilon, delta=1e-5).mu ** 2
     score = (found.score.sensitivity / found.score.sigma) ** 2
     priced = found.best.mechanism
     whole = 1 / priced.sigma**2
@@ -51,7 +57,7 @@ def test_runs_that_each_spend_the_whole_budget_break_the_promise():
     mu = gaussian.mu(epsilon=1.0, delta=1e-5)
     assert tuning.epsilon(m.BestOf(m.Gaussian(1 / mu), 10), delta=1e-5) > 1.5
     found = PrivateSearch(one(), GRID, runs=10)._plan(True)
-    assert found.epsilon < 0.75
+    assert gaussian.epsilon(1 / found.training.sigma, delta=1e-5) < 0.75
     # yet one run has more than a share of a budget that ten runs add up to
     assert 1 / found.best.mechanism.sigma > 1.9 * mu / 10**0.5
 
@@ -140,6 +146,7 @@ def test_one_person_moves_a_score_by_at_most_one():
         ({"runs": 5000.0}, "runs"),
         ({"shape": inf}, "shape"),
         ({"shape": -1.0}, "shape"),
+        ({"scoring": abs}, "scoring"),
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": float("nan")}, "epsilon"),
         ({"delta": 1e-13}, "delta"),
@@ -154,11 +161,30 @@ def test_what_breaks_a_rule_is_refused_before_data_are_touched(change, name):
         search.fit("no rows", "no labels")
 
 
-def test_a_pipeline_is_refused_and_ends_in_a_search():
-    """What the steps before read is nobody's budget: the search is the last step itself."""
+def test_a_pipeline_that_reads_no_data_is_searched():
+    """Settings of its steps are candidates too; a step that would be fitted on people's data is nobody's budget."""
     x, y = people()
-    with pytest.raises(ArgumentError, match="put the search at the end of a pipeline"):
-        PrivateSearch(make_pipeline(FunctionTransformer(), one()), GRID).fit(x, y)
+    pipeline = make_pipeline(FunctionTransformer(times, kw_args={"factor": 1.0}), one())
+    name = "functiontransformer__kw_args"
+    grid = {name: [{"factor": 0.0}, {"factor": 0.1}], "logisticregression__learning_rate": [4.0]}
+    search = PrivateSearch(pipeline, grid, epsilon=8.0, runs=12, seed=3).fit(10 * x, y, np.arange(400) // 2)
+    assert search.best_params_[name] == {"factor": 0.1}
+    assert search.score(10 * x, y) > 0.9
+    assert search.best_estimator_[-1].accounts_ is None
+    assert search.best_estimator_[-1].card_ == search.card_
+    assert search.predict_proba(x).shape == (400, 2)
+    for refused in (
+        PrivateSearch(make_pipeline(StandardScaler(), one()), GRID),
+        PrivateSearch(pipeline, {"functiontransformer": [StandardScaler()]}),
+        PrivateSearch(pipeline, {"logisticregression": [one().set_params(noise_multiplier=1.0)]}),
+    ):
+        with pytest.raises(ArgumentError, match=r"nobody pays for that|noise_multiplier must be None"):
+            refused.fit("no rows", "no labels")
+
+
+def test_a_pipeline_ends_in_a_search():
+    """As it may in an estimator."""
+    x, y = people()
     search = PrivateSearch(one(), {"learning_rate": [0.5, 4.0]}, epsilon=8.0, runs=2, seed=3)
     scaled = make_pipeline(FunctionTransformer(lambda x: x / 10), search).fit(10 * x, y)
     assert scaled.score(10 * x, y) > 0.9

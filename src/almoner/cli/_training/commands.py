@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option, echo
 
+import almoner
 from almoner import _check
 from almoner.cli import _options
-from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar, show
+from almoner.cli._shown import draw_spends, dumps, print_misfits, progress_bar, show, tell
 from almoner.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -140,11 +141,11 @@ class LedgerOptions:
 
     def on_ledger(self, analyst: str, purpose: str | None) -> "OnLedger | None":
         """Where the training is charged; None where it has a budget of its own."""
-        from almoner.training import OnLedger
-
         if (self.ledger is None) != (self.key is None):
             raise ArgumentError("--ledger and --key belong together: a training is charged once, under its name")
-        return None if self.ledger is None or self.key is None else OnLedger(self.ledger, self.key, analyst, purpose)
+        if self.ledger is None or self.key is None:
+            return None
+        return almoner.training.OnLedger(self.ledger, self.key, analyst, purpose)
 
 
 FILES = {
@@ -257,10 +258,8 @@ def tune(
 
 def _parameters(settings: dict[str, Any]) -> dict[str, Any]:
     """Parameters of ``LogisticRegression``, of which some are its descent's."""
-    from almoner.training import Descent
-
     names = ("average", "momentum", "decay", "pace", "extra_steps", "stop_when_inactive")
-    descent = Descent(**{name: settings[name] for name in names})
+    descent = almoner.training.Descent(**{name: settings[name] for name in names})
     return {name: value for name, value in settings.items() if name not in names} | {"descent": descent}
 
 
@@ -308,8 +307,5 @@ def score(
     from almoner.training.saved_model import score as judged
 
     metrics = judged(model, file, skip_rows=skip_rows, force=force)
-    if as_json:
-        print(dumps(metrics))
-        return
-    show(f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n")
-    show(f"PRIVATE, as {file} is: {model / 'metrics.json'}")
+    words = f"Held-out file: accuracy {metrics['accuracy']:.2%}, {metrics['note']}.\n"
+    tell(metrics, words, f"PRIVATE, as {file} is: {model / 'metrics.json'}", as_json=as_json)

@@ -175,6 +175,8 @@ class PrivateOptimizer(DPOptimizer):  # type: ignore[misc]
             raise ArgumentError("the gradients are not those of the batch that the loader gave last")
         if len(output) and not self._gradients.ready(len(output)):
             self._gradients.prepare(inputs, gradient)
+        if gradient.element_size() < 4 or self._gradients.half:  # the loss was computed over a batch of any size
+            raise Unsupported("module: it computes in half precision: module.float(), no autocast, or training.Trainer")
         paid = self._charge()[drawn.people]
         each = np.array_equal(drawn.whose, np.arange(len(drawn.people)))  # a record in the place of its person
         whose = None if each else torch.from_numpy(drawn.whose)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from almoner._disk import Lock, abandon_after_fork, private_files, sync
 from almoner._workspace import Workspace, duckdb, text
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
-from almoner.ledger._stores.schema import check_version, make
+from almoner.ledger._stores.schema import check_version, make, unconfirmed
 
 Result = TypeVar("Result")
 
@@ -181,11 +181,7 @@ class File:
             except BaseException as error:
                 if isinstance(error, LedgerError):
                     self._drop()
-                    raise LedgerError(
-                        f"{self.name} could not be written, and is closed now. Nothing was revealed. What was asked is "
-                        "either recorded whole or not at all: open the ledger again and ask with the same key",
-                        reason="closed",
-                    ) from None
+                    raise unconfirmed(f"{self.name} could not be written, and is closed now") from None
                 if not isinstance(error, AlmonerError) or not self._undone():
                     self._drop()
                 raise

@@ -25,7 +25,7 @@ from almoner import _extras
 from almoner._disk import abandon_after_fork, never_close
 from almoner._workspace import Workspace, quoted
 from almoner.errors import AlmonerError, ArgumentError, LedgerError, LedgerReason
-from almoner.ledger._stores.schema import check_version, make
+from almoner.ledger._stores.schema import check_version, make, unconfirmed
 
 Result = TypeVar("Result")
 Connection = Any  # the driver's: psycopg's
@@ -201,11 +201,7 @@ class Postgres:
                 raise
             self._drop()
             if isinstance(error, LedgerError | _TryAgain):
-                raise LedgerError(
-                    f"{self.name} did not confirm, and is closed now ({error}). Nothing was revealed. What was asked "
-                    "is either recorded whole or not at all: open the ledger again and ask with the same key",
-                    reason="closed",
-                ) from None
+                raise unconfirmed(f"{self.name} did not confirm, and is closed now ({error})") from None
             raise
         finally:
             self.inside = False

@@ -31,6 +31,13 @@ def make(run: Run, first: Sequence[object], **spelling: str) -> None:
     insert(run, first)
 
 
+def unconfirmed(what: str) -> LedgerError:
+    """The refusal where nobody knows whether a transaction was written."""
+    cure = "open the ledger again and ask with the same key"
+    told = f"{what}. Nothing was revealed. What was asked is either recorded whole or not at all: {cure}"
+    return LedgerError(told, reason="closed")
+
+
 def check_version(name: str, run: Run) -> None:
     ((version,),) = run("SELECT max(version) FROM ledger.ledger_format")
     if version != VERSION:

@@ -50,8 +50,8 @@ _PAGES = (
 )
 
 
-def json_response(value: object, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(dumps(value), status, media_type="application/json", headers=dict(headers or {}))
+def json_response(value: object, status: int = 200) -> Response:
+    return Response(dumps(value), status, media_type="application/json")
 
 
 def page_response(page: str, status: int = 200, *, retry: int | None = None) -> Response:

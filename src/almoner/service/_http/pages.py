@@ -431,7 +431,7 @@ def question_of(fields: Fields, policy: Policy, symbol: str, budget: float) -> d
         price = _value(fields.get("price", "").strip(), {"number"})
         if not isinstance(price, int | float) or not 0 < price <= 100:
             raise Refused(422, "question", "the price must be above 0 and at most 100 percent of a budget")
-        values["epsilon" if symbol == "epsilon" else "rho"] = price / 100 * budget
+        values[symbol] = price / 100 * budget
     return values
 
 

@@ -392,9 +392,9 @@ INTERCEPT = 0.25
 """The constant feature. A 1 would be as long as all features of a record together: it uses up the clip, and makes long
 steps swing from one side to the other."""
 
-MOST_RATE, NOISE = 16.0, 2.0
-"""The learning rate that the rule of :func:`rate_of` does not exceed, however little noise there is; and the standard
-deviation to which it lets the noise of all steps add up in each parameter."""
+MOST_RATE, NOISE, SETTLED = 16.0, 2.0, 0.1
+"""Of a learning rate that is chosen: the largest; the standard deviation to which the noise of all steps may add up in
+each parameter; and four times the loss that noise may cost, in nats a record, in steps that have arrived."""
 
 SWINGS = 8  # after so many steps that turned back, a rate that was chosen is halved; a few are usual at the start
 
@@ -493,19 +493,6 @@ def noise_of(step: Gaussian, steps: int, divisor: float, *, rate: float = 1.0, m
     a step, and all steps together by the square root of their number times that.
     """
     return rate * step.sigma * sqrt(steps) / (divisor * (1 - momentum))
-
-
-def rate_of(
-    given: float | None, step: Gaussian, steps: int, divisor: float, *, momentum: float = 0.0, most: float = MOST_RATE
-) -> float:
-    """The learning rate, public: what is given, or one at which the noise of all steps adds up to NOISE.
-
-    With less noise for each person (more people, a larger epsilon) the model may go further. That 2 suits people whose
-    features have a norm of about 1 was found by experiment: docs/experiments/defaults.md. Three digits are kept.
-    """
-    if given is not None:
-        return given
-    return min(most, float(f"{NOISE / noise_of(step, steps, divisor, momentum=momentum):.3g}"))
 
 
 def _with_total(accounting: str, total: float) -> Budget:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -88,6 +89,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     _loss: ClassVar[type[LogisticGradients]] = LogisticGradients
     _clips: ClassVar[tuple[float, float]] = (0.5, 1.0)  # the least that is chosen, and the most
     _room: ClassVar[float] = loop.NOISE  # noise of all steps, at the largest rate, up to which clips grow
+    _settled: ClassVar[tuple[float, float]] = (loop.SETTLED, loop.MOST_RATE)  # and the largest rate for that
 
     @property
     def _clip(self) -> float:
@@ -200,7 +202,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         book.current.update(max_grad_norm=step.sensitivity)
         most = None if chosen.stop_when_inactive is None else chosen.stop_when_inactive * divisor
         rule = self._rule(book, counting, planned, most)
-        self.learning_rate_ = self._rate(step, divisor, self._most, chosen.momentum)
+        self.learning_rate_ = self._rate(step, divisor, self._most, chosen.momentum, gradients.start.size)
         accounts, count = book.accounts, gradients.people
         all_alike = lambda rows: np.full(count, accounts.budget.spent / planned.budget.left)[rows]  # noqa: E731
         used = accounts.used if self.individual else all_alike
@@ -304,8 +306,17 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     def _bounds(self, features: int) -> Any:
         return None if self.bounds_X is None else FeatureBounds.of(self.bounds_X, features)
 
-    def _rate(self, step: Gaussian, divisor: float, most: float, momentum: float = 0.0) -> float:
-        return loop.rate_of(self.learning_rate, step, self.steps, divisor, momentum=momentum, most=most)
+    def _rate(self, step: Gaussian, divisor: float, most: float, momentum: float = 0.0, numbers: float = inf) -> float:
+        """The learning rate, public: what is given, or one at which the noise of all steps adds up to ``NOISE``.
+
+        Or more, for few parameters (``numbers``): steps that have arrived lose a fourth of the rate times the square of
+        one step's noise in all of them. Found by experiment: docs/experiments/defaults.md. Three digits are kept.
+        """
+        if self.learning_rate is not None:
+            return self.learning_rate
+        noise, (lost, farthest) = loop.noise_of(step, self.steps, divisor, momentum=momentum), self._settled
+        arriving = min(farthest, lost / numbers * self.steps / (1 - momentum) / noise / noise)
+        return float(f"{max(arriving, min(most, loop.NOISE / noise)):.3g}")
 
     def _penalty(self, start: Floats) -> Floats | float:
         """Pull of each parameter to zero: of all but the intercept."""
@@ -419,8 +430,8 @@ class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent
     epsilon, delta : the guarantee for each person. `epsilon=None` with a `noise_multiplier`: what the noise amounts to.
     max_grad_norm : the clip: the largest L2 norm of one person's gradient in one step. None: from 0.5 to 1, the more
         people and epsilon there are, the larger; 0.5 for ``partial_fit``.
-    learning_rate : step size, on the mean gradient. None: as large as the noise allows, so that the noise of all steps
-        adds up to a standard deviation of 2 in each parameter; at most 16, and halved where steps swing.
+    learning_rate : step size, on the mean gradient. None: as large as the noise allows: that of all steps adds up to a
+        standard deviation of 2 in each parameter, or more if these are few; at most 16, and halved where steps swing.
     steps : how many steps a person who contributes the whole clip can pay for.
     individual : one account for each person, or one worst case for all (Feldman & Zrnic, Algorithm 7).
     noise_multiplier : noise over clip; None: the smallest that the budget admits.

@@ -23,7 +23,7 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     ----------
     bounds_y : (low, high), public: targets are moved into them, and so are predictions. They must be given.
     bounds_X, alpha, and all others : as of ``LogisticRegression``. ``alpha`` is for scaled features and targets.
-        Without bounds_X records should have norms of about 1. None: a rate of at most 4, or 1; a clip from 0.25 to 1.
+        Without bounds_X records should have norms of about 1. None: a rate of at most 4; a clip from 0.25 to 1.
 
     Attributes:
     ----------
@@ -45,12 +45,12 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
     bounds_y: tuple[float, float] | None = None
 
     _loss: ClassVar[type[LogisticGradients]] = SquaredGradients
-    _clips, _room = (0.25, 1.0), 0.02  # of targets in [-1, 1]
+    _clips, _room, _settled = (0.25, 1.0), 0.02, (0.004, 4.0)  # of targets in [-1, 1]
     _curved = 4.0  # the largest rate for records of norm 1: no slope of the loss changes faster
 
     @property
     def _most(self) -> float:
-        """The largest rate that is chosen, by the largest norm of a record: 2 within bounds_X, else about 1."""
+        """The largest rate for many parameters, by the largest norm of a record: 2 within bounds_X, else about 1."""
         return self._curved if self.bounds_X is None else self._curved / 4
 
     def predict(self, X: Features) -> Floats:

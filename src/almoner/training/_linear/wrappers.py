@@ -57,7 +57,7 @@ class Copied:
     def _tell_of_wrappers(self) -> None:
         """Warn of a pipeline whose steps before this one read the data, and of a second copy that is fitted."""
         for pipeline in _pipelines(self):
-            fitted = [name for name, step in pipeline.steps[:-1] if _reads_data(step)]
+            fitted = [name for name, step in pipeline.steps[:-1] if reads_data(step)]
             if fitted:
                 name = fitted[0]
                 warnings.warn(
@@ -116,14 +116,14 @@ def _pipelines(last: object) -> Iterator[Pipeline]:
         frame = frame.f_back
 
 
-def _reads_data(step: Any) -> bool:
+def reads_data(step: Any) -> bool:
     if isinstance(step, str) or step is None or isinstance(step, FrozenEstimator):
         return False
     if isinstance(step, Pipeline):
-        return any(_reads_data(each) for _, each in step.steps)
+        return any(reads_data(each) for _, each in step.steps)
     parts = getattr(step, "transformers", None) or getattr(step, "transformer_list", None)
     if parts:
-        return any(_reads_data(part[1]) for part in parts) or _reads_data(getattr(step, "remainder", None))
+        return any(reads_data(part[1]) for part in parts) or reads_data(getattr(step, "remainder", None))
     parameters: Mapping[str, Any] = step.get_params(deep=False) if hasattr(step, "get_params") else {}
     categories = parameters.get("categories", "auto")
     counted = any(parameters.get(name) is not None for name in ("min_frequency", "max_categories"))

@@ -68,25 +68,6 @@ class Inputs(tuple[Tensor, ...]):
     def rows(self, records: slice | Tensor) -> "Inputs":
         return self.map(lambda part: part[records])
 
-    def copied(
-        self,
-        records: slice | Tensor,
-        device: torch.device,
-        *,
-        channels_last: bool = False,
-        change: "Callable[[Inputs], Inputs] | None" = None,
-    ) -> "Inputs":
-        """Copy some records, changed, to the module's device: a module may change them in place."""
-        own = self.rows(records).map(torch.clone) if isinstance(records, slice) else self.rows(records)
-        own = own if change is None else change(own)
-
-        def moved(part: Tensor) -> Tensor:
-            if channels_last and part.dim() == 4 and part.is_floating_point():
-                return part.to(device, memory_format=torch.channels_last, non_blocking=True)
-            return part.to(device, non_blocking=True)
-
-        return own.map(moved)
-
     def select(self, rows: Tensor) -> "Inputs":
         """Select records; of a column that is loaded when it is asked for, nothing is loaded."""
         return self.map(lambda part: selected(part, rows))

@@ -33,11 +33,11 @@ def clipping(norms: Tensor, clip: float) -> Tensor:
 
 
 def refuse_precision(module: nn.Module) -> None:
-    """Raise Unsupported where sums over people would be made in half precision, or can't be in double precision."""
+    """Raise Unsupported where parameters have too few digits or too small a range, or sums no double precision."""
     for name, parameter in module.named_parameters():
-        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
+        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64, torch.bfloat16):
             raise Unsupported(
-                f"module: parameter {name!r} is {parameter.dtype}: train in float32 or float64, by module.float()"
+                f"module: parameter {name!r} is {parameter.dtype}: use float32, float64 or bfloat16, by module.float()"
             )
         if parameter.device.type == "mps":
             raise Unsupported(f"module: parameter {name!r} is on mps, without double precision: train module.cpu()")
@@ -54,6 +54,14 @@ def checked_weights(weigh: Weigh, rows: Tensor, norms: Tensor) -> Tensor:
 
 MEMORY = 2**26
 MOST_RECORDS = 2**12  # never more records at once than this
+
+IN_HALF = 2**6
+"""The most records in a pass in half precision: all have one size, whoever is there. For another a kernel may add up in
+another order, which rounds all records' numbers to other digits."""
+
+
+def _form(inputs: Inputs, targets: Tensor | None) -> list[torch.Size]:
+    return [part.shape[1:] for part in (*inputs, targets) if part is not None]
 
 
 class Gradients:
@@ -93,8 +101,10 @@ class Gradients:
         if not self._parameters:
             raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
         self._records_at_once: int | None = None
-        self._modes: list[bool] = []
+        self._modes: list[Any] = []
         self._compared = 0
+        self.half = False  # True: something was found to be computed in half precision
+        self._form: list[torch.Size] = []
         self._few: Any = None  # a few records and their targets, as all processes of a sharded module have them
 
     @property
@@ -144,6 +154,7 @@ class Gradients:
         inputs = self.as_inputs(inputs)
         check_batch(inputs, targets, None)
         refuse_unsupported(self._module)
+        self._modes = []  # passes are prepared anew: it may find another way
         self.shards.reshard()
         return _self_check.check(self._recorder, inputs, targets)
 
@@ -165,6 +176,11 @@ class Gradients:
         self.check(few, goals)
         if self._views is not None:
             self._views.check(few)
+        views = 1 if self._views is None else self._views.count
+        self.half = self._recorder.half
+        self._form, same = _form(few, goals), torch.zeros(8, dtype=torch.int64)
+        if self.half:  # copies of one record, as many as nobody's record tells
+            few, goals = few.rows(same), None if goals is None else goals[same]
         memory = 0
         public = self._storages()
 
@@ -178,10 +194,13 @@ class Gradients:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
             self._recorder.output(few)
         memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
-        views = 1 if self._views is None else self._views.count
-        self._modes, self._compared = self._modes_now(), len(few[0])
-        at_once = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
-        self._records_at_once = -self.shards.most(-at_once)  # they take as many at a time, who are in step
+        most = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
+        if self.half and not self._recorder.slow:
+            most = min(IN_HALF, 2 ** (most.bit_length() - 1))
+            _self_check.same_bits(self._recorder, most * views, *self._few)
+            self._recorder.rows = most
+        self._modes, self._compared = self._modes_now(), len(self._few[0][0])
+        self._records_at_once = -self.shards.most(-most)  # they take as many at a time, who are in step
 
     def _storages(self) -> set[int]:
         """Where the parameters are in memory now, also those that FSDP has gathered."""
@@ -196,8 +215,8 @@ class Gradients:
             )
         refuse_precision(self._module)
 
-    def _modes_now(self) -> list[bool]:
-        return [layer.training for layer in self._module.modules()]
+    def _modes_now(self) -> list[Any]:
+        return [each.training for each in self._module.modules()] + [each.dtype for each in self._module.parameters()]
 
     def _pass(
         self, inputs: Batch, targets: Tensor | None, people: Tensor | None, weigh: Weigh | None, observe: Observe | None
@@ -214,6 +233,8 @@ class Gradients:
         self._check_parameters()
         if not self.ready(most):  # what was compared is what is trained
             self.prepare(inputs, targets)
+        if self.half and self._form != _form(inputs, targets):
+            raise Unsupported("module: in half precision records must have one form, that of the first: pad them to it")
         add = _factors.add_weighted_sums if self._alone else self._add
         parts = chunks(count, people, self._records_at_once or 1) if count else []
         for number in range(self.shards.most(len(parts))):

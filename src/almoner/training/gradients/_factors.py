@@ -59,9 +59,13 @@ def exact() -> Iterator[None]:
             place.fp32_precision = precision
 
 
+def half(x: Tensor) -> bool:
+    return x.is_floating_point() and x.element_size() < 4
+
+
 def full(x: Tensor) -> Tensor:
     """Convert to single precision, where they come in half precision."""
-    return x.float() if x.is_floating_point() and x.element_size() < 4 else x
+    return x.float() if half(x) else x
 
 
 @dataclass(slots=True)
@@ -99,9 +103,12 @@ class Factor(ABC):
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
         """Add the sum over people of weight times g to the total."""
 
+    def of(self, people: slice) -> Self:
+        return replace(self, **{name: part[people] for name, part in self.tensors.items()})
+
     def gradient_of(self, person: int) -> Tensor:
         """(*shape) one person's g."""
-        return replace(self, **{name: part[person : person + 1] for name, part in self.tensors.items()}).gradients()[0]
+        return self.of(slice(person, person + 1)).gradients()[0]
 
     def set_zero(self, people: Tensor) -> None:
         """Set g to zero for these people, (n,) bool."""

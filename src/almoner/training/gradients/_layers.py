@@ -23,7 +23,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients import _factors
 from almoner.training.gradients._batches import ByPerson
-from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full
+from almoner.training.gradients._factors import Dense, Factor, OuterProducts, ParameterFactors, SparseRows, full, half
 from almoner.training.gradients._shards import kind_of, own_parts, whole
 
 ByName = dict[str, Factor]
@@ -171,7 +171,7 @@ def _ruled(rule: Rule, layer: nn.Module, call: Call, x: Tensor, b: Tensor, owner
 
 def _through(name: str, prefix: str, parts: nn.Module, gradients: Tensor) -> ByName:
     """From each person's gradient of a parametrised weight to those of what it is computed from."""
-    values = {each: whole(parameter.detach()) for each, parameter in parts.named_parameters()}
+    values = {each: full(whole(parameter.detach())) for each, parameter in parts.named_parameters()}
     made_by: list[Any] = list(parts.children())
 
     def weight(values: dict[str, Tensor]) -> Tensor:
@@ -254,13 +254,16 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
             f"module: layer {name!r} ({kind_of(type(layer)).__name__}) has parameters of its own, and it or a layer in "
             "it is gathered by FSDP by itself: call fully_shard on the module around it alone, or write a rule for it"
         )
-    values = {each: whole(part.detach()) for each, part in layer.named_parameters() if part.requires_grad}
+    values = {each: full(whole(part.detach())) for each, part in layer.named_parameters() if part.requires_grad}
+    every = (*layer.named_parameters(), *layer.named_buffers())
+    others = {each: full(part.detach()) for each, part in every if half(part)}
 
     def forward(values: dict[str, Tensor], parts: tuple[Tensor, ...]) -> list[Tensor]:
         whole = iter(parts)
         given = [next(whole) if isinstance(part, Tensor) else part for part in call.given]
         args, kwargs = tree_unflatten(given, call.given_tree)
-        found = [part for part in tree_leaves(functional_call(layer, values, args, kwargs)) if torch.is_tensor(part)]
+        out = functional_call(layer, others | values, args, kwargs)
+        found = [part for part in tree_leaves(out) if torch.is_tensor(part)]
         return [found[number] for number in used]
 
     def backward(parts: tuple[Tensor, ...], bs: list[Tensor]) -> dict[str, Tensor]:
@@ -343,7 +346,7 @@ NORMALISED: dict[type[nn.Module], Callable[[Any, Tensor], Tensor]] = {
     ),
     **dict.fromkeys(
         (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),  # whose statistics stay as they are
-        lambda layer, x: functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps),
+        lambda layer, x: functional.batch_norm(x, full(layer.running_mean), full(layer.running_var), eps=layer.eps),
     ),
 }
 """Each kind of normalisation without its scale and shift."""

@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from almoner.errors import ArgumentError, Unsupported
+from almoner.training.gradients import _factors
 from almoner.training.gradients._batches import Inputs
 from almoner.training.gradients._factors import Dense, Factors, Make, ParameterFactors, grouped_by_person, of_parameters
 from almoner.training.gradients._layers import (
@@ -72,6 +73,8 @@ class Recorder:
         recorded by themselves; all others with parameters of their own are taken as a whole."""
         self.channels_last = True
         self.slow = False  # True: gradients are made record by record
+        self.half = False  # True: something is computed in half precision
+        self.rows = 0  # each pass is over so many, the first in place of those that lack; 0: over those there are
         self.shards = Shards(module)
         self.sharded = bool(self.shards)
 
@@ -96,16 +99,22 @@ class Recorder:
         """One factor for each parameter, records first; of several ``views`` of a record their mean.
 
         All in one pass; or record by record, where the module was found to need it, or one pass fails: without a word,
-        for that may be a fact about these records.
+        for that may be a fact about these records. In half precision it raises: others would be rounded differently.
         """
-        taken = inputs, targets, records, draw, views
+        numbers = torch.arange(len(inputs[0]))[records] if self.rows else torch.zeros(0)
+        filled = torch.cat([numbers, numbers[:1].expand(self.rows - len(numbers))]) if self.rows else records
+        taken = inputs, targets, filled, draw, views
         try:
             once = self._one_by_one if self.slow else self._in_one_pass
             factors, output, losses = once(*self.copied(*taken), views)
         except Exception:
-            if self.slow or self.sharded:  # then other processes would take fewer passes
+            if self.slow or self.half or self.sharded:  # then other processes would take fewer passes
                 raise
             factors, output, losses = self._one_by_one(*self.copied(*taken), views)
+        if self.rows:
+            count, own = len(losses), slice(len(numbers) * views)
+            factors, losses = [factor and factor.of(own) for factor in factors], losses[own]
+            output = tree_map(lambda part: part[own] if getattr(part, "shape", ())[:1] == (count,) else part, output)
         if observe is not None:
             observe(records, _detached(output), losses.view(-1, views).mean(1))
         if views == 1:
@@ -128,9 +137,18 @@ class Recorder:
         draw: Callable[[Inputs], Inputs] | None = None,
         views: int = 1,
     ) -> tuple[Inputs, Tensor | None]:
+        """Some records, or views of them, copied to the module's device: a module may change them in place."""
         device = self.parameters[0].device
-        chosen = inputs.copied(records, device, channels_last=self.channels_last, change=draw)
+        own = inputs.rows(records).map(torch.clone) if isinstance(records, slice) else inputs.rows(records)
+        own = own if draw is None else draw(own)
+
+        def moved(part: Tensor) -> Tensor:
+            images = self.channels_last and part.dim() == 4 and part.is_floating_point()
+            form = torch.channels_last if images else torch.preserve_format
+            return part.to(device, memory_format=form, non_blocking=True)
+
         goals = None if targets is None else targets[records].to(device)
+        chosen = own.map(moved)
         self.shards.same("records", *chosen, goals)
         return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
 
@@ -159,7 +177,7 @@ class Recorder:
         for number in range(len(chosen[0])):
             one = slice(number, number + 1)
             with torch.enable_grad():
-                output = chosen.rows(one).call(self.module)
+                output = chosen.rows(one).map(torch.clone).call(self.module)
                 loss = self._losses(output, None if goals is None else goals[one], 1)
             try:
                 gradient = self._gradient(loss.sum())
@@ -170,7 +188,8 @@ class Recorder:
     def _gradient(self, loss: Tensor) -> Sequence[Tensor]:
         """The gradient of a loss; of a sharded module right where all processes have one loss."""
         if not self.sharded:
-            return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+            given = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+            return list(map(_factors.full, given))
         self.module.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.shards.reshard()
@@ -182,7 +201,7 @@ class Recorder:
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
         self.shards.reshard()
-        tape = Tape(records, self.calls, self.shards if self.sharded else None)
+        tape = Tape(records, self.calls, self.shards if self.sharded else None, half=self.half and not self.sharded)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
             for name, layer in _layers(self.module, self.spread):
@@ -225,12 +244,12 @@ class Recorder:
             self.calls.new_axis = new_axis
             if count > 1:
                 everything = list(_layers(self.module, kinds))
-                (first, answers), (second, _) = (self._noted(everything, inputs, slice(at, count)) for at in (0, 1))
+                (first, choices), (second, _) = (self._noted(everything, inputs, slice(at, count)) for at in (0, 1))
                 self.shards.same("places of records", self.calls.learn(first, second, count))
-                self.calls.answers = answers
+                self.calls.answers, self.half = choices.answers, self.half or choices.half
         return kinds
 
-    def _noted(self, layers: Any, inputs: Inputs, records: slice) -> tuple["Noted", tuple[bool, ...]]:
+    def _noted(self, layers: Any, inputs: Inputs, records: slice) -> tuple["Noted", "Choices"]:
         noted: Noted = {name: [] for name, _ in layers}
 
         def note(name: str, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -240,9 +259,9 @@ class Recorder:
         with ExitStack() as stack:
             for name, layer in layers:
                 stack.callback(self._hooked(layer, partial(note, name)))
-            with (choices := _Choices()):
+            with (choices := Choices()):
                 self.output(inputs, records)
-        return noted, choices.answers
+        return noted, choices
 
 
 def _detached(output: Any) -> Any:
@@ -288,10 +307,10 @@ MOVING = (  # words in the names of operations
 )
 
 
-class _Choices(TorchFunctionMode):
+class Choices(TorchFunctionMode):
     """Notes whether rows are chosen by their numbers inside this context: then they may be others in another batch."""
 
-    seen = False
+    seen = half = False  # half: something comes in half precision, also of layers that are frozen
     answers: tuple[bool, ...] = ()  # which way Python takes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -304,6 +323,7 @@ class _Choices(TorchFunctionMode):
         self.seen |= any(rows if part.dtype == torch.bool else not part.dim() for part in whole)
         self.seen |= any(word in name for word in CHOOSING) or name == "item" or (name == "where" and len(args) == 1)
         self.answers += (answer,) if name in ASKING else ()
+        self.half |= isinstance(answer, Tensor) and _factors.half(answer)
         return answer
 
 
@@ -399,8 +419,8 @@ class Use:
 class Tape:
     """Record of one forward pass over so many records, whose calls tell where the records are in each tensor."""
 
-    def __init__(self, records: int, calls: Calls, shards: Shards | None) -> None:
-        self._records, self._calls, self._shards, self.choices = records, calls, shards, _Choices()
+    def __init__(self, records: int, calls: Calls, shards: Shards | None, *, half: bool) -> None:
+        self._records, self._calls, self._shards, self.choices, self._half = records, calls, shards, Choices(), half
         self._counts: dict[str, int] = {}
         self._uses: list[Use] = []
 
@@ -474,17 +494,20 @@ class Tape:
     def factors(self, losses: Tensor, parameters: Sequence[nn.Parameter]) -> Factors:
         """The factor of each parameter, after a backward pass from the losses."""
         unknown = [use.finds and place is None for use in self._uses for place in use.places]
+        if self._half and (self.choices.seen or self.choices.answers):  # then others may be rounded differently
+            raise Unsupported("module: it asks about a batch in half precision (transformers: masks with four axes)")
         chosen = self.choices.seen or (self._shards is None and self.choices.answers != self._calls.answers)
         chosen = chosen or _moves(losses)
         seek = chosen or any(unknown)
         edges = [edge for use in self._uses for edge in use.edges]
         again = seek and self._shards is None
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
+        parts = (losses, *filter(torch.is_tensor, gradients))
+        if not self._half and (self.choices.half or any(map(_factors.half, parts))):
+            raise Unsupported("module: it computes in half precision: module.float(), or MixedPrecisionPolicy()")
         seek = chosen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
         if self._shards is not None:
             self._shards.reshard()  # then layers have the parameters of the module again
-            if any(b is not None and b.element_size() < 4 for b in gradients):
-                raise Unsupported("module: it computes in half precision; sharded, it must not: MixedPrecisionPolicy()")
             if seek:
                 raise Unsupported("module: it chooses rows by their values; sharded, it must not: train it whole")
         axes = [axis for use in self._uses for axis in use.axes]

@@ -4,7 +4,7 @@ Once in evaluation mode, where nothing is random, and once as the module is, whe
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from typing import Any, TypeVar, cast
@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from almoner.errors import ArgumentError, Unsupported
 from almoner.training.gradients._batches import Batch, Column, Inputs, as_inputs
-from almoner.training.gradients._factors import Factors, gradients_of
+from almoner.training.gradients._factors import Factors, gradients_of, half
 from almoner.training.gradients._recorder import Recorder, changed
 from almoner.training.gradients._shards import is_sharded, local
 
@@ -34,6 +34,8 @@ HUGE = 1e6  # so much larger are other records made: then a mixture with a weigh
 
 ABSOLUTE, RELATIVE, SHARE, OF_ALL = 1e-6, 1e-3, 1e-2, 1e-4
 """Rounding, with room for long sums, of all parameters together; and of each, of its own length and that of all."""
+
+LOOSE = 64  # so many times as much is allowed in half precision; what lacks or is counted twice is more
 
 
 class Mixture(Unsupported):
@@ -82,28 +84,40 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
 
     Raises Unsupported where records depend on each other, or the forward pass changes what is saved with the module.
     """
-    recorder.slow, why = False, ""
+    recorder.slow, recorder.rows, why = False, 0, ""
+    recorder.half = any(map(half, recorder.module.parameters()))
     with _unchanged(recorder.module):
         for new_axis in (False, True):
             try:
-                _look(recorder, inputs, targets, new_axis=new_axis)
-                return _compare(recorder, inputs, targets)
+                return _in_full(recorder, inputs, targets, new_axis=new_axis)
             except (ArgumentError, Mixture):
                 raise
             except Exception as failure:  # of ours, or of torch inside a layer that is called in another way
-                why = (
-                    str(failure)
-                    if isinstance(failure, Unsupported)
-                    else f"module: {type(failure).__name__} in one pass"
-                )
+                ours = isinstance(failure, Unsupported)
+                why = str(failure) if ours else f"module: {type(failure).__name__} in one pass"
         if recorder.sharded:
             raise Unsupported(f"{why}. A sharded module can't be done record by record: train it unsharded")
         recorder.slow = True
-        norms = _compare(recorder, inputs, targets)
+        norms = _in_full(recorder, inputs, targets)
     warnings.warn(
         f"{why}. So gradients are made record by record, which is right and much slower: as many passes as records",
         stacklevel=2,
     )
+    return norms
+
+
+def _in_full(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool = False) -> Tensor:
+    """Look and compare; in half precision a copy in single precision, and itself loosely."""
+    exact, few, goals = recorder, inputs, targets
+    if recorder.half and not recorder.sharded:  # there it is refused
+        exact, single = recorder.of_copy(deepcopy(recorder.module).float(), recorder.loss), _as(torch.float32)
+        few, goals = inputs.map(single), None if targets is None else single(targets)
+    if not recorder.slow:
+        _look(exact, few, goals, new_axis=new_axis)
+        recorder.__dict__ |= {name: getattr(exact, name) for name in ("calls", "spread", "channels_last", "half")}
+    norms = _compare(exact, few, goals)
+    if recorder.half:
+        _by_themselves(recorder, inputs, targets, LOOSE)
     return norms
 
 
@@ -132,12 +146,34 @@ def _compare(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tens
             raise
         with suppress(RuntimeError):  # of a module that cannot be computed in double precision
             exact = recorder.of_copy(deepcopy(recorder.module).double(), recorder.loss)
-            return _compare(exact, inputs.map(_double), None if targets is None else _double(targets))
+            double = _as(torch.float64)
+            return _compare(exact, inputs.map(double), None if targets is None else double(targets))
         raise
 
 
-def _double(value: Tensor) -> Tensor:
-    return value.double() if value.is_floating_point() else value
+def _as(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda value: value.to(dtype) if value.is_floating_point() else value
+
+
+def same_bits(recorder: Recorder, count: int, inputs: Inputs, targets: Tensor | None) -> None:
+    """Refuse half precision where a record's numbers depend on its place in a pass of this size, or on others there.
+
+    A kernel may add up in another order in another place; rounded to half precision that changes whole digits.
+    """
+    few, recorder.rows, first = len(inputs[0]), count, list[Tensor]()
+    rows, alone = torch.arange(count) % few, (torch.full((count,), each) for each in _ends(inputs))
+    for each in (rows, rows.flip(0), rows.roll(1), rows[: (count + 1) // 2], *alone):
+        with evaluation_mode(recorder.module):
+            factors = recorder.factors(inputs, targets, each)
+        found = [part for factor in factors if factor is not None for part in factor.tensors.values()]
+        first = first or [part[:few].clone() for part in found]
+        at = torch.nonzero(each < count).flatten()
+        pairs = ((old[each[at]], new[at]) for old, new in zip(first, found, strict=True))
+        if not all(torch.allclose(*pair, rtol=0.0, atol=0.0, equal_nan=True) for pair in pairs):
+            raise Unsupported(
+                "module: in half precision a record's gradient depends on its place among others, to the last digits: "
+                "train in single precision, by module.float() and without torch.autocast"
+            )
 
 
 @contextmanager
@@ -170,7 +206,7 @@ def _whole(recorder: Recorder, factors: Factors, number: int) -> list[Any]:
     return recorder.shards.whole_of(gradients_of(factors, number), recorder.parameters)
 
 
-def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
+def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None, room: float = 1.0) -> Tensor:
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
     norms = []
     with evaluation_mode(recorder.module):
@@ -179,7 +215,7 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
             norms.append(_apart((each, None) for each in slow)[0])
             made = _whole(recorder, factors, number)
             _, apart = _apart(zip([loss] if recorder.slow else slow, made, strict=True))
-            if apart > 1:  # False where one is not a number
+            if apart > room:  # False where one is not a number
                 raise Unsupported(
                     "module: gradients per record differ from those of each record by itself. Either records depend "
                     "on each other, or a layer's parameter is also used outside that layer, or the records are not on "

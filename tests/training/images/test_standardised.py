@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from almoner.training.gradients import Gradients
-from almoner.training.images.layers import StandardisedWeight, standardised
+from almoner.training.images.features import StandardisedWeight, standardised
 from gradient_modules import BY_RECORD, FLAT, by_record
 
 
