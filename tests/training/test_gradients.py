@@ -5,11 +5,12 @@ import pandas
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from almoner import errors
 from almoner.training.gradients import Gradients, _layers, _self_check, check
 from almoner.training.gradients._engine import clipping
-from gradient_modules import BY_RECORD, MODULES, by_record, setting
+from gradient_modules import BY_RECORD, FLAT, MODULES, by_record, setting
 
 
 @pytest.mark.quick(16)
@@ -206,3 +207,24 @@ def test_a_few_records_are_found_among_very_many():
     """More records than single precision can number."""
     few, _ = _self_check.spread([torch.zeros(1, 1).expand(2**24 + 4, 1)], None)
     assert few[0].shape == (4, 1)
+
+
+class Standardised(nn.Module):
+    """A convolution's weight with mean 0 and variance 1 / (numbers in a filter), for each of its filters."""
+
+    def forward(self, weight):
+        variance, mean = torch.var_mean(weight, dim=(1, 2, 3), correction=0, keepdim=True)
+        return (weight - mean) / torch.sqrt(weight[0].numel() * variance + 1e-4)
+
+
+def test_gradients_below_a_parametrization_are_those_of_a_naive_loop():
+    """Of the weight that is trained, which another is made of before it is used."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), *FLAT, nn.Linear(4, 3))
+    register_parametrization(module[0], "weight", Standardised())
+    x, y = torch.randn(6, 3, 7, 7), torch.randint(3, (6,))
+    rows = by_record(module, x, y)
+    sums, norms = Gradients(module, BY_RECORD).sums(x, y, 0.3)
+    assert torch.allclose(norms, rows.norm(dim=1), rtol=1e-4)
+    expected = (rows * (0.3 / rows.norm(dim=1).clamp(min=0.3))[:, None]).sum(0)
+    assert (torch.cat([part.reshape(-1) for part in sums]) - expected).norm() <= 1e-5 * 6

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from almoner import errors, filters, individual, mechanisms, odometers, training
+from almoner.training import callbacks
 from almoner.training._run import models
 from almoner.training._run.models import noise_generator
 from forks import needs_fork, raises_in_fork
@@ -469,6 +470,6 @@ def test_an_optimizer_that_wants_its_run_is_refused_before_anybody_pays():
     module = network()
     with pytest.raises(errors.Unsupported, match=r"AdamBC wants to know its run: it is for training.Trainer"):
         training.Stream(
-            module, BY_RECORD, training.callbacks.AdamBC(module.parameters()), filters.Gaussian(mu=1.0),
+            module, BY_RECORD, callbacks.AdamBC(module.parameters()), filters.Gaussian(mu=1.0),
             max_grad_norm=1.0, updates=3,
         )  # fmt: skip

@@ -308,14 +308,17 @@ def correct(output: Tensor, targets: Tensor) -> Tensor:
     return (getattr(output, "logits", output).argmax(dim=-1) == targets).double()
 
 
-def values_by_record(module: nn.Module, inputs: Batch, targets: Tensor, values: Values) -> NDArray[np.float64]:
-    """(records,) one number each, in evaluation mode, one by one in half precision; ArgumentError for other values."""
+def values_by_record(
+    module: nn.Module, inputs: Batch, targets: Tensor, values: Values, *, public: bool = False
+) -> NDArray[np.float64]:
+    """(records,) one each, in evaluation mode, singly if private and in half precision; ArgumentError for others."""
     like = next(module.parameters())
     device, parts_of, parts = like.device, as_inputs(inputs, like.dtype), []
     with evaluation_mode(module), torch.no_grad():
         with Choices() as choices:
             parts_of.rows(slice(0, 1)).map(lambda part: part.clone().to(device)).call(module)
-        at_once = 1 if choices.half or any(map(half, module.parameters())) else OUTPUTS_AT_ONCE
+        singly = not public and (choices.half or any(map(half, module.parameters())))
+        at_once = 1 if singly else OUTPUTS_AT_ONCE
         for start in range(0, (shards := Shards(module)).most(len(targets)), at_once):
             some = start < len(targets)  # else it is a pass in step with other processes
             rows = slice(start, start + at_once) if some else slice(0, 1)

@@ -89,7 +89,7 @@ class Evaluation:
     def __call__(self, run: CallbackView) -> None:
         """Compute the accuracy when a look is due."""
         if run.step % self._every == 0 or run.step == run.last:
-            right = values_by_record(run.module, self._batch, self._targets, correct)
+            right = values_by_record(run.module, self._batch, self._targets, correct, public=True)
             run.history.setdefault("accuracy", []).append((run.step, float(right.mean())))
 
 

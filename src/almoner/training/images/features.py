@@ -1,4 +1,4 @@
-"""Features of images that no data was needed for, whitened by drawings, and standardised weights (extra ``torch``).
+"""Features of images that no data was needed for: scattering transforms, whitened by drawings (extra ``torch``).
 
 The features of a record depend on that record and on public settings alone, so they cost no privacy. A private linear
 model on them is hard to beat at small epsilon (Tramèr & Boneh 2021).
@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import register_parametrization
 
 from almoner import _check, _disk
 from almoner.errors import ArgumentError
 from almoner.training.images.drawings import Drawings
 
-__all__ = ["Patches", "Scattering", "Whitened", "cached", "standardised"]
+__all__ = ["Patches", "Scattering", "Whitened", "cached"]
 
 CONTRAST = 10 / 255  # added, squared, to the variance that a patch is divided by: what is nearly even stays small
 EVEN = 0.1  # added to the variances along the principal axes of patches before they are evened out
@@ -412,30 +411,3 @@ def _thinned(spectrum: Tensor, factor: int) -> Tensor:
     rows = sum(parts[..., row, :, :, :] for row in range(1, factor)) + parts[..., 0, :, :, :]
     total: Tensor = sum(rows[..., column, :] for column in range(1, factor)) + rows[..., 0, :]
     return total / factor**2 if factor > 1 else spectrum
-
-
-class StandardisedWeight(nn.Module):
-    """A convolution's weight with mean 0 and variance 1 / (numbers in a filter), for each of its filters."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        """The weight to use, of the same shape."""
-        flat = weight.flatten(1)
-        variance, mean = torch.var_mean(flat, dim=1, correction=0, keepdim=True)
-        return ((flat - mean) / torch.sqrt(flat.shape[1] * variance + 1e-4)).view(weight.shape)
-
-
-def standardised(module: nn.Module) -> nn.Module:
-    """Change a module in place: all convolutions in it get standardised weights.
-
-    Call it before the optimizer is made. Weights are standardised, not records, so that no records are mixed.
-
-    Source: Qiao et al. (2019), https://arxiv.org/abs/1903.10520; De et al. (2022), https://arxiv.org/abs/2204.13650
-
-    >>> net = standardised(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8)))
-    >>> bool(net[0].weight.mean((1, 2, 3)).abs().max() < 1e-6)
-    True
-    """
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            register_parametrization(layer, "weight", StandardisedWeight())
-    return module
