@@ -31,7 +31,7 @@ def together(script, folder, *words):
     command = [sys.executable, "-W", "ignore", script]
     jobs = [subprocess.Popen([*command, str(rank), "2", folder, *words]) for rank in range(2)]
     try:
-        assert [job.wait(timeout=120) for job in jobs] == [0, 0]
+        assert [job.wait(timeout=600) for job in jobs] == [0, 0]
     finally:
         for job in jobs:
             job.kill()
