@@ -237,9 +237,9 @@ def one_of_a_search(budget, learning_rate):
 @pytest.mark.parametrize("counted", [1, 2])
 def test_scores_of_a_search_are_seen(counted, network, monkeypatch):
     """Each score is a count that a person moves by one at most; people who count twice are found."""
-    place, name = (_networks.Trainers, "right") if network else (search, "_right")
-    right = getattr(place, name)
-    monkeypatch.setattr(place, name, lambda *given: counted * right(*given))
+    place = _networks.Trainers if network else search.Estimators
+    right = place.right
+    monkeypatch.setattr(place, "right", lambda *given: counted * right(*given))
 
     def pipeline(data):
         one = training.LogisticRegression(steps=3, classes=[0, 1], n_people=PEOPLE)

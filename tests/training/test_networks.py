@@ -150,19 +150,66 @@ def test_trainers_that_were_not_priced_are_refused(make, grid, told):
         PrivateSearch(make, grid, runs=5).fit("no records", "no labels")
 
 
-def test_a_module_that_another_run_trained_is_refused(monkeypatch):
-    """Runs that are not independent have no such price: the same module, or its parameters in another one."""
+def same_numbers(budget, rate):
+    """A new module whose weight is the numbers of another one."""
+    module = nn.Linear(5, 2)
+    module.weight = nn.Parameter(SHARED.weight.data)
+    return trainer(budget, module=module)
+
+
+def assigned(budget, rate):
+    """A new module that takes the numbers of a state for its own, which is all that is kept of a run."""
+    module = nn.Linear(5, 2)
+    module.load_state_dict(STATE, assign=True)
+    return trainer(budget, module=module)
+
+
+def frozen_at_times(freeze):
+    """A function that makes a trainer of one part and a new head; in some runs the part is trained."""
+    part, turns = nn.Linear(5, 5), iter(freeze)
+
+    def make(budget, rate):
+        part.requires_grad_(not next(turns))
+        return trainer(budget, module=nn.Sequential(part, nn.Linear(5, 2)))
+
+    return make
+
+
+STATE = nn.Linear(5, 2).state_dict()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda budget, rate: trainer(budget, module=SHARED),
+        same_numbers,
+        assigned,
+        frozen_at_times([True, True, False, True]),  # tried, made, and twice trained: it begins with a trained part
+        frozen_at_times([True, True, True, False]),  # the model of the run before would be moved
+    ],
+)
+def test_a_module_that_shares_with_another_run_is_refused(make, monkeypatch):
+    """Runs that are not independent have no such price."""
     monkeypatch.setattr(searching.tuning, "draw_runs", lambda best, seed: 2)
     with pytest.raises(ArgumentError, match="new module each time"):
-        PrivateSearch(lambda budget, rate: trainer(budget, module=SHARED), {"rate": [1.0]}, runs=5).fit(X, Y)
+        PrivateSearch(make, {"rate": [1.0]}, runs=5).fit(X, Y)
 
-    def same_numbers(budget, rate):
-        module = nn.Linear(5, 2)
-        module.weight = nn.Parameter(SHARED.weight.data)
-        return trainer(budget, module=module)
 
-    with pytest.raises(ArgumentError, match="new module each time"):
-        PrivateSearch(same_numbers, {"rate": [1.0]}, runs=5).fit(X, Y)
+def test_a_frozen_part_may_be_in_all_runs(monkeypatch):
+    """It is public, and no run changes it."""
+    monkeypatch.setattr(searching.tuning, "draw_runs", lambda best, seed: 2)
+    search = PrivateSearch(frozen_at_times([True] * 4), {"rate": [1.0]}, runs=5, seed=1).fit(X, Y)
+    assert search.card_.reproducible  # the noise of the scores can be drawn again
+
+
+def test_held_out_people_who_cannot_be_scored_are_refused():
+    """Before anybody pays for a training."""
+    search = PrivateSearch(trainer, {"rate": [2.0]}, runs=2)
+    with pytest.raises(ArgumentError, match="as many"):
+        search.fit(X, Y, held_out=(X[:5], Y[:4]))
+    with pytest.raises(ArgumentError, match="values must give one number for each record"):
+        search.set_params(scoring=lambda output, goals: output).fit(X, Y, held_out=(X[:5], Y[:5]))
+    assert not hasattr(search, "card_")
 
 
 def test_an_optimizer_that_changes_steps_is_refused(monkeypatch):

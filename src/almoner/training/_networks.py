@@ -7,13 +7,14 @@ takes the same steps in each run, and charges everybody for all of them.
 Source: theory 4.3, 5.1, 8.2; docs/proofs/tuning.md
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, cast
-from weakref import WeakSet
 
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from almoner import filters
 from almoner.curves import renyi
@@ -24,8 +25,9 @@ from almoner.training._records import Records, as_records, as_rows, correct, mea
 from almoner.training._run.samplings import Poisson
 from almoner.training._run.settings import Target
 from almoner.training._trainer import Trainer
+from almoner.training.gradients._batches import check_batch
 
-ROUNDING = 1 + 1e-6  # so much more noise than was priced has the budget of DP-SGD
+ROUNDING, ORDER = 1 + 1e-6, 8.0  # DP-SGD's budget has so much more noise than was priced, and this Rényi order
 
 
 class Trainers:
@@ -35,7 +37,8 @@ class Trainers:
 
     def __init__(self, make: Callable[..., Any], scoring: Callable[..., Any] | None, *, reproducible: bool) -> None:
         self._make, self._scoring, self._reproducible = make, scoring or correct, reproducible
-        self._trained: WeakSet[torch.nn.Parameter] = WeakSet()
+        self._used: set[StorageWeakRef] = set()  # by the modules of runs, and what of that was trained
+        self._trained: set[StorageWeakRef] = set()
 
     def check_name(self, name: str) -> None:
         """Every setting is public, and changes nothing of what is promised."""
@@ -51,10 +54,15 @@ class Trainers:
         for settings in candidates:
             self._trainer(settings)
 
+    def check(self, *scored: Any) -> None:
+        """Score a module that was not trained, so that what can't be scored is refused before anybody pays."""
+        self.right(self._trainer(self._candidates[0]), *scored)
+
     def train(self, place: int, _seed: int | None, X: Any, y: Any, people: Any) -> Trainer:
         """Train a candidate; its trainer, which has the module."""
         trainer = self._trainer(self._candidates[place])
-        self._trained.update(trainer._gradients.parameters)
+        self._used |= _storages(chain(trainer._module.parameters(), trainer._module.buffers()))
+        self._trained |= _storages(trainer._gradients.parameters)
         taken = set(trainer.fit(X, y, people).released)
         if isinstance(self._one_run, Repeated) and not taken <= {trainer._settings.first_step()}:
             raise Unsupported("estimator: the optimizer changes the steps of a run, which were priced as they are")
@@ -63,7 +71,7 @@ class Trainers:
     def right(self, trainer: Trainer, X: Any, y: Any, groups: Any) -> int:
         """The score in parts of people. Private; one person counts ``parts`` at most."""
         inputs, targets = as_records(X, y, trainer._gradients.parameters[0].dtype)
-        people, _ = as_rows(groups, len(inputs[0]), rows=False)
+        people, _ = as_rows(groups, check_batch(inputs, targets, None), rows=False)
         values = np.clip(values_by_record(trainer._module, inputs, targets, self._scoring), 0.0, 1.0)
         means = means_by_person(values, people, Records(inputs, targets, people).person_count)
         return int(np.floor(np.nan_to_num(means, nan=0.0) * self.parts).sum())
@@ -79,12 +87,8 @@ class Trainers:
         one, count = repeated(self._one_run)
         step = cast(SampledGaussian, one)
         more = replace(step, sigma=step.sigma * ROUNDING)
-        curve = renyi.of(Repeated(more, count))
-        order, value = min(
-            zip(curve.orders, curve.values, strict=True),
-            key=lambda pair: renyi.epsilon(pair[1:], pair[:1], delta=self._delta),
-        )
-        trainer = self._made(filters.RenyiOrder(alpha=order, rho=value), settings)
+        rho = renyi.values(Repeated(more, count), (ORDER,))[0]
+        trainer = self._made(filters.RenyiOrder(alpha=ORDER, rho=rho), settings)
         found = trainer._settings
         steps = not found.individual and type(found.sampling) is Poisson and found.sampling.rate == step.sample_rate
         if not steps or found.last_step != count or found.noise_multiplier < step.sigma:
@@ -103,7 +107,12 @@ class Trainers:
             raise ArgumentError(f"estimator must make a new training.Trainer with the budget that it is given: {line}")
         if not trainer._processes.single or (trainer._settings.seeded and not self._reproducible):
             raise ArgumentError("estimator: a Trainer of a search must have neither compute=Compute(group=) nor seed=")
-        trained = {each.untyped_storage().data_ptr() for each in self._trained}
-        if any(each.untyped_storage().data_ptr() in trained for each in trainer._gradients.parameters):
-            raise ArgumentError("estimator must make a new module each time: this one was trained by another run")
+        every = _storages(chain(trainer._module.parameters(), trainer._module.buffers()))
+        if every & self._trained or _storages(trainer._gradients.parameters) & self._used:
+            raise ArgumentError("estimator must make a new module each time: a part of this one was in another run")
         return trainer
+
+
+def _storages(tensors: Iterable[torch.Tensor]) -> set[StorageWeakRef]:
+    """The memory of tensors, which is no other's as long as this is kept."""
+    return {StorageWeakRef(each.untyped_storage()) for each in tensors}  # type: ignore[no-untyped-call]

@@ -1,5 +1,7 @@
 """Half precision: whoever is there, no record's numbers are rounded differently; and bfloat16 trains."""
 
+from copy import deepcopy
+
 import peft
 import pytest
 import torch
@@ -414,3 +416,31 @@ def test_a_killed_run_goes_on_in_bfloat16_and_is_saved(tmp_path):
     other = trainer(torch.bfloat16, OPTIMIZERS["SGD"]).module
     saved_module.load(tmp_path / "model", other)
     assert all(torch.equal(a, b) for a, b in zip(other.parameters(), second.module.parameters(), strict=True))
+
+
+class Cast(nn.Module):
+    """A module that makes bfloat16 of what comes, for some of its layers."""
+
+    def __init__(self, *, frozen, single=0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(768, single) if single else nn.Identity()
+        self.middle = nn.Linear(single or 768, 24).bfloat16().requires_grad_(not frozen)
+        self.last = nn.Linear(24, 5)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.middle(self.first(x).bfloat16())).float())
+
+
+@pytest.mark.parametrize("module", [Cast(frozen=True), Cast(frozen=False), Cast(frozen=False, single=500)])
+def test_no_person_decides_which_way_gradients_are_made(module):
+    """A forward pass that casts by itself has no form in single precision: it is compared as it is, loosely, so that
+    no rounding has it go record by record, by which others would be rounded otherwise."""
+    x, y = torch.randn(24, 768, generator=torch.Generator().manual_seed(1)), torch.arange(24) % 5
+    found = []
+    for count in (17, 18, 24):
+        gradients = Gradients(deepcopy(module), nn.CrossEntropyLoss(reduction="none"))
+        found.append(gradients.norms(x[:count], y[:count])[:17])
+        assert not gradients._recorder.slow
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

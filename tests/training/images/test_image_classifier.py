@@ -8,7 +8,7 @@ import pytest
 from almoner.errors import ArgumentError, DataError
 from almoner.training.images import image_classifier
 from almoner.training.images.drawings import Scenes, Strokes
-from almoner.training.images.features import Patches, Scattering
+from almoner.training.images.features import Patches, Scattering, cached
 from almoner.training.images.image_classifier import ImageClassifier
 
 
@@ -92,8 +92,8 @@ def test_features_that_are_kept_are_read_again(tmp_path):
     """With a folder they are computed once; without, they are the same and nothing is left."""
     images = crosses_and_bars(5)[0][:, None]
     transform = image_classifier.features_for(Strokes(30), (16, 16))
-    kept = image_classifier.features_of(transform, images, tmp_path)
-    assert np.array_equal(kept, image_classifier.features_of(transform, images, None))
+    kept = cached(transform, images, tmp_path)
+    assert np.array_equal(kept, cached(transform, images, None))
     assert len(list(tmp_path.iterdir())) == 1
 
 

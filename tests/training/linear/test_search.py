@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler, TargetEncoder
 
 from almoner import mechanisms as m
 from almoner.curves import gaussian, tuning
@@ -14,7 +14,7 @@ from almoner.errors import ArgumentError
 from almoner.filters import Gaussian
 from almoner.training import LinearRegression, LogisticRegression, PrivateSearch
 from almoner.training._linear import search as searching
-from almoner.training._linear.search import _right
+from almoner.training._linear.search import Estimators
 
 GRID = {"learning_rate": [1e-4, 8.0], "max_grad_norm": [0.5, 1.0]}
 
@@ -66,7 +66,7 @@ def test_the_best_is_kept_and_nothing_tells_the_number_of_runs(monkeypatch):
     """Of six runs the one with the largest noisy score; no attribute changes with runs that are not the best."""
     scores, models, answers = iter([5, 9, 9, 2, 8, 1]), [], iter([0, 1, 2, 3, 0, 1])
     monkeypatch.setattr(searching.tuning, "draw_runs", lambda best, seed: 6)
-    monkeypatch.setattr(searching, "_right", lambda model, *judged: models.append(model) or next(scores))
+    monkeypatch.setattr(Estimators, "right", lambda self, model, *judged: models.append(model) or next(scores))
     monkeypatch.setattr(PrivateSearch, "_noise", lambda self, sigma, number: 0)
     chosen = type("Chosen", (), {"randrange": lambda self, count: next(answers)})
     monkeypatch.setattr(searching, "SystemRandom", chosen)
@@ -123,12 +123,12 @@ def test_one_person_moves_a_score_by_at_most_one():
     """With all of a person's rows; at least half of them right count."""
     x, y = people(60)
     owners = np.repeat(np.arange(20), 3)
-    model = one(seed=1).fit(x, y)
-    whole = _right(model, x, y, owners)
+    model, right = one(seed=1).fit(x, y), Estimators(one()).right
+    whole = right(model, x, y, owners)
     for person in range(20):
         rest = owners != person
-        assert whole - _right(model, x[rest], y[rest], owners[rest]) in (0, 1)
-    assert _right(model, x, y, None) == int(np.sum(model.predict(x) == y))
+        assert whole - right(model, x[rest], y[rest], owners[rest]) in (0, 1)
+    assert right(model, x, y, None) == int(np.sum(model.predict(x) == y))
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,28 @@ def test_a_pipeline_that_reads_no_data_is_searched():
     assert search.best_estimator_[-1].accounts_ is None
     assert search.best_estimator_[-1].card_ == search.card_
     assert search.predict_proba(x).shape == (400, 2)
-    for refused in (
-        PrivateSearch(make_pipeline(StandardScaler(), one()), GRID),
-        PrivateSearch(pipeline, {"functiontransformer": [StandardScaler()]}),
-        PrivateSearch(pipeline, {"logisticregression": [one().set_params(noise_multiplier=1.0)]}),
+    inside = make_pipeline(make_pipeline(FunctionTransformer()), one())
+    encoded = make_pipeline(TargetEncoder(categories=[[0, 1]]), one())  # whose public categories get means of labels
+    for estimator, grid, told in (
+        (make_pipeline(StandardScaler(), one()), GRID, "nobody pays for that"),
+        (encoded, {"logisticregression__steps": [5]}, "nobody pays for that"),
+        (inside, {"pipeline__steps": [[("scale", StandardScaler())]]}, "nobody pays for that"),
+        (pipeline, {"functiontransformer": [StandardScaler()]}, "a setting of a step"),
+        (pipeline, {"logisticregression": [LinearRegression(bounds_y=(0, 1))]}, "a setting of a step"),
+        (pipeline, {"steps": [[("only", one())]]}, "a setting of a step"),
+        (pipeline, {"memory": [None]}, "a setting of a step"),
     ):
-        with pytest.raises(ArgumentError, match=r"nobody pays for that|noise_multiplier must be None"):
-            refused.fit("no rows", "no labels")
+        with pytest.raises(ArgumentError, match=told):
+            PrivateSearch(estimator, grid).fit("no rows", "no labels")
+
+
+@pytest.mark.parametrize("held_out", [(people(5)[0], [0, 1]), (people(0)[0], []), (people(4)[0], people(4)[1], [1])])
+def test_held_out_people_who_cannot_be_scored_are_refused(held_out):
+    """Before anybody pays for a training."""
+    search = PrivateSearch(one(), GRID, epsilon=8.0, runs=2)
+    with pytest.raises(ArgumentError, match="held_out must be"):
+        search.fit(*people(), held_out=held_out)
+    assert not hasattr(search, "card_")
 
 
 def test_a_pipeline_ends_in_a_search():
@@ -202,8 +217,9 @@ def test_a_regression_is_searched():
     assert search.score(x, y) > 0.8
     assert not hasattr(search, "predict_proba")
     best, owners = search.best_estimator_, np.arange(1000) // 3
-    whole = _right(best, x, y, owners)
+    right = Estimators(model).right
+    whole = right(best, x, y, owners)
     for person in (0, 7, 333):
-        without = _right(best, x[owners != person], y[owners != person], owners[owners != person])
+        without = right(best, x[owners != person], y[owners != person], owners[owners != person])
         assert 0 <= whole - without <= searching.PARTS
-    assert _right(best, x[:1], np.array([np.nan]), None) == 0
+    assert right(best, x[:1], np.array([np.nan]), None) == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import product
 from math import exp, sqrt
 from random import Random, SystemRandom
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from almoner import _check, _search, mechanisms
 from almoner._units import shown
-from almoner.accounting import calibrate, meaning
+from almoner.accounting import meaning
 from almoner.curves import gaussian, tradeoff, tuning
 from almoner.errors import ArgumentError
 from almoner.noise import rounded_gaussian
@@ -72,6 +73,8 @@ class Estimators:
         own = name.removeprefix(f"{self._name}__")
         if not self._name or own != name:
             _check.one_of(TUNABLE, grid=own)
+        elif "__" not in name:
+            raise ArgumentError(f"grid={name!r} must be a setting of a step: `{self._name}__learning_rate`")
 
     def sampled(self, _: Mapping[str, Any]) -> None:
         """All people are in every step."""
@@ -84,6 +87,12 @@ class Estimators:
             Estimators(model)  # a setting may be a step of the pipeline
             _last(model).set_params(**budget, seed=None)._plan(None)
 
+    def check(self, *scored: Any) -> None:
+        """Refuse held-out people who can't be scored, before anybody pays."""
+        rows = {each.shape[0] if hasattr(each, "shape") else len(each) for each in scored if each is not None}
+        if len(rows) != 1 or 0 in rows:
+            raise ArgumentError("held_out must be X, y and groups of other people, of as many rows each, at least one")
+
     def train(self, place: int, seed: int | None, X: Any, y: Any, groups: Any) -> Any:
         """Train a candidate; the model."""
         model = clone(self._models[place])
@@ -91,9 +100,16 @@ class Estimators:
         last._copies = None  # the search pays for all runs together
         return model.fit(X, y, **{f"{self._name}__groups" if self._name else "groups": groups})
 
-    def right(self, model: Any, *scored: Any) -> int:
-        """The parts of people whom a model gets right. Private; one person counts ``parts`` at most."""
-        return _right(model, *scored)
+    def right(self, model: Any, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
+        """People whom a model gets right in half of their rows; else parts that are right. Private, ``parts`` each."""
+        truth, predicted = column_or_1d(y), model.predict(X)
+        owners = np.arange(len(truth)) if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
+        if self.parts == 1:
+            right = np.asarray(predicted == truth, np.float64)
+            return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
+        low, high = _last(model)._limits
+        near = np.nan_to_num(1 - ((np.clip(truth, low, high) - predicted) / (high - low)) ** 2, nan=0.0)
+        return int(np.floor(np.clip(np.bincount(owners, near) / np.bincount(owners), 0, 1) * self.parts).sum())
 
     def released(self, model: Any, card: Callable[[Card], Card]) -> tuple[Any, Card]:
         """The model without what is private in it, and its card."""
@@ -135,8 +151,8 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
     shape : of the law of the number of runs, in [-0.9, 1000]: 1 geometric, 0 logarithmic. Smaller shapes leave each run
         a larger budget, and vary more: of ten expected runs, one is made in a tenth of searches at 1, a fourth at 0.
     seed : None: noise and draws by the operating system. A number makes the search reproducible, and so NOT private.
-    scoring : public. For trainers: a number in [0, 1] for each record, of the module's output and the targets; None:
-        1 where the largest output is at the target.
+    scoring : public. For trainers: a number in [0, 1] for each record, of its own output and target alone; None: 1
+        where the largest output is at the target.
 
     Attributes:
     ----------
@@ -194,6 +210,8 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         door.prepare(candidates, planned.training, self.delta)
         self._tell_of_wrappers()
         scored = (X, y, groups) if held_out is None else (*held_out, *([None] * (3 - len(held_out))))
+        if held_out is not None:
+            door.check(*scored)
         best = max(self._runs(door, len(candidates), planned, (X, y, groups), scored), key=lambda run: run[0])
         self.best_score_, place, model = best
         self.best_params_ = candidates[place]
@@ -202,10 +220,8 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
             return self._card(one, len(candidates), planned, held_out is not None, door.scored)
 
         self.best_estimator_, self.card_ = door.released(model, card)
-        if hasattr(model, "n_features_in_"):
-            self.n_features_in_ = model.n_features_in_
-        if _classifies(self):
-            self.classes_ = model.classes_
+        for name in filter(partial(hasattr, model), ("classes_", "n_features_in_")):
+            setattr(self, name, getattr(model, name))
         return self
 
     def _door(self) -> Any:
@@ -237,6 +253,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
             epsilon=float(self.epsilon),
             delta=float(self.delta),
             theorem=f"{one.theorem}; theory 8.2 for the choice",
+            reproducible=one.reproducible or self.seed is not None,
             guess=meaning.of(tradeoff.of(planned.best)).guess(),
             why="",
             tuned=f"the best of a random number of runs ({shown(self.runs, 4)} expected, {law}), each with one of "
@@ -277,9 +294,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         def one_run(noise: float) -> mechanisms.Mechanism:
             return dp_sgd(noise) if held_out else mechanisms.Composed((dp_sgd(noise), score))
 
-        own = _epsilon(1 / sigma, self.delta)
-        near = calibrate.in_advance(epsilon=own, delta=self.delta, steps=steps, sample_rate=rate).noise_multiplier
-        noise = self._least(one_run, near or 1.0)
+        noise = self._least(one_run, 1.0)
         return Plan(self._best(one_run(noise)), dp_sgd(noise), score)
 
     def _best(self, one_run: mechanisms.Mechanism) -> mechanisms.BestOf:
@@ -339,21 +354,6 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
     def _model(self) -> Any:
         check_is_fitted(self)
         return self.best_estimator_
-
-
-def _right(model: Any, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
-    """The number of people whom a model gets right in at least half of their rows; of a regression, the parts that are.
-
-    Private; one person counts one, or PARTS.
-    """
-    truth, predicted = column_or_1d(y), model.predict(X)
-    owners = np.arange(len(truth)) if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
-    if hasattr(model, "classes_"):
-        right = np.asarray(predicted == truth, np.float64)
-        return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
-    low, high = _last(model)._limits
-    near = np.nan_to_num(1 - ((np.clip(truth, low, high) - predicted) / (high - low)) ** 2, nan=0.0)
-    return int(np.floor(np.clip(np.bincount(owners, near) / np.bincount(owners), 0, 1) * PARTS).sum())
 
 
 def _epsilon(mu: float, delta: float) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
@@ -125,7 +126,8 @@ def reads_data(step: Any) -> bool:
     if parts:
         return any(reads_data(part[1]) for part in parts) or reads_data(getattr(step, "remainder", None))
     parameters: Mapping[str, Any] = step.get_params(deep=False) if hasattr(step, "get_params") else {}
-    categories = parameters.get("categories", "auto")
+    listed = isinstance(step, OneHotEncoder | OrdinalEncoder)
+    categories = parameters.get("categories", "auto") if listed else "auto"
     counted = any(parameters.get(name) is not None for name in ("min_frequency", "max_categories"))
     if not (isinstance(categories, str) and categories == "auto") and not counted:
         return False  # they are public

@@ -54,10 +54,7 @@ def checked_weights(weigh: Weigh, rows: Tensor, norms: Tensor) -> Tensor:
 
 MEMORY = 2**26
 MOST_RECORDS = 2**12  # never more records at once than this
-
-IN_HALF = 2**6
-"""The most records in a pass in half precision: all have one size, whoever is there. For another a kernel may add up in
-another order, which rounds all records' numbers to other digits."""
+IN_HALF = 2**6  # in half precision, where passes have one size: in another a kernel may round all to other digits
 
 
 def _form(inputs: Inputs, targets: Tensor | None) -> list[torch.Size]:

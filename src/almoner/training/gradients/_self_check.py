@@ -107,17 +107,21 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
 
 
 def _in_full(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool = False) -> Tensor:
-    """Look and compare; in half precision a copy in single precision, and itself loosely."""
+    """Look and compare; in half precision a copy in single precision, if it can be, and itself loosely."""
     exact, few, goals = recorder, inputs, targets
     if recorder.half and not recorder.sharded:  # there it is refused
-        exact, single = recorder.of_copy(deepcopy(recorder.module).float(), recorder.loss), _as(torch.float32)
-        few, goals = inputs.map(single), None if targets is None else single(targets)
+        copy, single = recorder.of_copy(deepcopy(recorder.module).float(), recorder.loss), _as(torch.float32)
+        copy.half = False
+        with suppress(RuntimeError):  # of a module that makes half precision of what comes
+            copy.output(inputs.map(single))
+            exact, few, goals = copy, inputs.map(single), None if targets is None else single(targets)
     if not recorder.slow:
         _look(exact, few, goals, new_axis=new_axis)
-        recorder.__dict__ |= {name: getattr(exact, name) for name in ("calls", "spread", "channels_last", "half")}
+        recorder.__dict__ |= {name: getattr(exact, name) for name in ("calls", "spread", "channels_last")}
+        recorder.half |= exact.half
     norms = _compare(exact, few, goals)
-    if recorder.half:
-        _by_themselves(recorder, inputs, targets, LOOSE)
+    if exact is not recorder:
+        _by_themselves(recorder, inputs, targets)
     return norms
 
 
@@ -206,9 +210,9 @@ def _whole(recorder: Recorder, factors: Factors, number: int) -> list[Any]:
     return recorder.shards.whole_of(gradients_of(factors, number), recorder.parameters)
 
 
-def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None, room: float = 1.0) -> Tensor:
+def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
     """(records,) the norms in the naive loop, if its gradients are those of the recorder, dropout switched off."""
-    norms = []
+    norms, room = [], LOOSE if recorder.half else 1  # lest rounding decide for another way, which rounds otherwise
     with evaluation_mode(recorder.module):
         factors = recorder.compared(inputs, targets)
         for number, (slow, _, loss) in enumerate(recorder.by_record(*recorder.copied(inputs, targets))):

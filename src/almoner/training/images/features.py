@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from math import pi
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -268,9 +269,9 @@ class Whitened(nn.Module):
 
 
 def cached(
-    transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path, *, batch: int = 50
+    transform: Callable[[Tensor], Tensor], images: ArrayLike, folder: str | Path | None, *, batch: int = 50
 ) -> NDArray[np.float32]:
-    """(records, ...) float32 features of all images, computed once and then mapped, read-only, from a private folder.
+    """(records, ...) float32 features of all images, computed once and mapped, read-only from a private folder, if any.
 
     The transform, public, treats each record by itself, and its ``repr`` names its settings: there is one file for each
     pair of settings and images. Images are (records, ...) private: what ``numpy.asarray`` takes, or a memory map; whole
@@ -278,6 +279,9 @@ def cached(
     the wrong shape or type, and for an unfinished or foreign file in the folder.
     """
     _check.whole(1, batch=batch)
+    if folder is None:
+        with TemporaryDirectory() as passing:
+            return np.array(cached(transform, images, passing, batch=batch))
     images = np.asarray(images)
     if images.ndim < 2 or not len(images):
         raise ArgumentError("images must be an array of at least one record with at least one axis each")

@@ -7,7 +7,6 @@ images, epsilon and the public number of people alone, so that no budget is need
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -40,14 +39,6 @@ def features_for(drawings: Drawings, shape: tuple[int, int], *, dimensions: int 
         patches = Patches(shape, Scenes(min(600, drawings.count), drawings.seed), filters=1000)
         return Whitened(patches, drawings, groups=1, dimensions=kept, power=0.8, floor=0.1)
     return Whitened(Scattering(shape), drawings, dimensions=kept)
-
-
-def features_of(transform: Whitened, images: NDArray[Any], folder: str | Path | None) -> NDArray[np.float32]:
-    """The features of images, kept in a private folder, or nowhere; see ``cached``."""
-    if folder is not None:
-        return cached(transform, images, folder)
-    with TemporaryDirectory() as passing:
-        return np.array(cached(transform, images, passing))
 
 
 def settings(*, epsilon: float, delta: float, n_people: int, kind: str = "strokes") -> dict[str, Any]:
@@ -154,18 +145,13 @@ class ImageClassifier:
         """The guarantee; public."""
         return replace(self.model_.card_, preprocessing="drawings")
 
-    @property
-    def transform_(self) -> Whitened:
-        """The transform from images to features, after ``fit``; public."""
+    def _features(self, images: ArrayLike) -> NDArray[np.float32]:
+        pixels = _images(images)
         if self._transform is None:
             raise ArgumentError("predict: call fit first")
-        return self._transform
-
-    def _features(self, images: ArrayLike) -> NDArray[np.float32]:
-        transform, pixels = self.transform_, _images(images)
         if pixels.shape[1:] != self._shape:
             raise ArgumentError(f"images must have the shape (records, {', '.join(map(str, self._shape))}), as in fit")
-        return features_of(transform, pixels, self.folder)
+        return cached(self._transform, pixels, self.folder)
 
 
 def _images(images: ArrayLike) -> NDArray[Any]:
