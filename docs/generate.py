@@ -61,7 +61,6 @@ MODULES = (
     "almoner.training.images.drawings",
     "almoner.training.images.features",
     "almoner.training.images.image_classifier",
-    "almoner.training.books",
     "almoner.training.tables",
     "almoner.training.demo_tables",
     "almoner.report.losses",

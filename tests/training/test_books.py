@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from almoner import errors, filters, individual, mechanisms, odometers
+from almoner.training import Bounds, MemoryBook
 from almoner.training._run.books import Counts
-from almoner.training.books import Bounds, MemoryBook
 from forks import needs_fork, raises_in_fork
 
 STEP = mechanisms.Gaussian(4.0)

@@ -69,12 +69,13 @@ def epsilon(
     answers = [(shown(each.epsilon, 6), each.holds, each.bound) for each in best]
     bounds = [(row.notion, row.total, shown(row.epsilon, 6), row.holds) for row in rows]
     title = f"{rounds} x {step!r}, delta = {delta:g}" if run is None else f"{run}, delta = {delta:g}"
+    words, figures = meaning.words, meaning.figures() if out.as_json else {}
     said = {"epsilon": best[0].epsilon, **said, "delta": delta, "answers": list(map(asdict, best))}
-    said |= {"which": WHICH, "meaning": meaning.figures() | {"words": meaning.words}}
+    said |= {"which": WHICH, "meaning": figures | {"words": words}}
     listed = [{name: each for name, each in asdict(row).items() if name != "source"} for row in rows]
     out.give(
         Listing(_ANSWERS, answers, title=title, right=("epsilon",)),
-        f"{WHICH}\n\nWhat the first means: {meaning.words}\n",
+        f"{WHICH}\n\nWhat the first means: {words}\n",
         Listing(_BOUNDS, bounds, title="The same run in every notion of privacy", right=("epsilon",)),
         _NEIGHBOURS[neighbours],
         told=said | {"bounds": listed},

@@ -12,6 +12,7 @@ from almoner.training._accounts import Everybody, HolderReport
 from almoner.training._card import Card
 from almoner.training._linear.descent import LogisticGradients, descend
 from almoner.training._on_ledger import OnLedger
+from almoner.training._run.books import Bounds, MemoryBook
 from almoner.training._run.folder import RunFolder
 from almoner.training._run.samplings import FullBatch, Poisson, Sampling
 from almoner.training._run.settings import Compute, Target
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from almoner.training.images import features as features
 
 __all__ = [
-    "CallbackView", "Card", "Compute", "Descent", "Estimate", "Everybody", "FixedBatches", "FullBatch", "Gradients",
-    "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "OnLedger", "Poisson",
-    "PoissonRegressor", "PrivateSearch", "PublicRecords", "RunFolder", "Sampling", "Scores", "Stream", "Target",
-    "Trainer", "check", "descend", "evaluate",
+    "Bounds", "CallbackView", "Card", "Compute", "Descent", "Estimate", "Everybody", "FixedBatches", "FullBatch",
+    "Gradients", "HolderReport", "LinearRegression", "LogisticGradients", "LogisticRegression", "MemoryBook",
+    "OnLedger", "Poisson", "PoissonRegressor", "PrivateSearch", "PublicRecords", "RunFolder", "Sampling", "Scores",
+    "Stream", "Target", "Trainer", "check", "descend", "evaluate",
 ]  # fmt: skip
 
 LATER = {

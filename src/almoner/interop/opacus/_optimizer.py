@@ -25,7 +25,7 @@ from almoner._uncopyable import OwnProcess
 from almoner.errors import ArgumentError, Unsupported
 from almoner.individual import Filter
 from almoner.interop.opacus._accountant import Accountant, rate, steps_that_fit
-from almoner.training.books import MemoryBook
+from almoner.training import MemoryBook
 from almoner.training.gradients import Gradients
 
 SPLIT = "BatchMemoryManager is not needed here: gradients are made in chunks that fit memory; leave it out"

@@ -68,6 +68,17 @@ class Inputs(tuple[Tensor, ...]):
     def rows(self, records: slice | Tensor) -> "Inputs":
         return self.map(lambda part: part[records])
 
+    def copied(self, records: slice | Tensor, device: torch.device, *, channels_last: bool) -> "Inputs":
+        """Some records on a device, in memory of their own; images with their channels last where that is wanted."""
+
+        def moved(part: Tensor) -> Tensor:
+            images = channels_last and part.dim() == 4 and part.is_floating_point()
+            form = torch.channels_last if images else torch.preserve_format
+            copy = isinstance(records, slice)  # else there is a copy already
+            return part[records].to(device, memory_format=form, non_blocking=True, copy=copy)
+
+        return self.map(moved)
+
     def select(self, rows: Tensor) -> "Inputs":
         """Select records; of a column that is loaded when it is asked for, nothing is loaded."""
         return self.map(lambda part: selected(part, rows))

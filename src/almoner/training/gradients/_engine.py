@@ -205,7 +205,8 @@ class Gradients:
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        self.shards.reshard()
+        if not self._alone:
+            self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
@@ -225,7 +226,7 @@ class Gradients:
             raise Unsupported("module: train outside torch.autocast; the module's own forward may use it")
         sums = list(map(self.shards.zeros, self._parameters))
         norms = torch.zeros(int(people.max()) + 1 if people is not None and count else count, dtype=torch.float64)
-        if not (most := self.shards.most(count)):
+        if not (most := count if self._alone else self.shards.most(count)):
             return sums, norms
         self._check_parameters()
         if not self.ready(most):  # what was compared is what is trained
@@ -233,14 +234,17 @@ class Gradients:
         if self.half and self._form != _form(inputs, targets):
             raise Unsupported("module: in half precision records must have one form, that of the first: pad them to it")
         add = _factors.add_weighted_sums if self._alone else self._add
+        norms_of = _factors.norms_of if self._alone else partial(self.shards.norms, parameters=self._parameters)
+        take: Any = self._of_people if self._alone else self._in_step
+        weights_of = checked_weights if self._alone else self._weights
         parts = chunks(count, people, self._records_at_once or 1) if count else []
-        for number in range(self.shards.most(len(parts))):
+        for number in range(len(parts) if self._alone else self.shards.most(len(parts))):
             chunk = parts[number] if number < len(parts) else None
-            factors = self._in_step(inputs, targets, chunk, observe)
+            factors = take(inputs, targets, chunk, observe)
             rows = torch.zeros(0, dtype=torch.int64) if chunk is None else chunk.rows
-            norms[rows] = chunk_norms = self.shards.norms(factors, len(rows), self._parameters)
+            norms[rows] = chunk_norms = norms_of(factors, len(rows))
             if weigh is not None:
-                add(sums, factors, chunk_norms, self._weights(weigh, rows, chunk_norms))
+                add(sums, factors, chunk_norms, weights_of(weigh, rows, chunk_norms))
         return sums, norms
 
     def _in_step(

@@ -138,25 +138,21 @@ class Recorder:
         views: int = 1,
     ) -> tuple[Inputs, Tensor | None]:
         """Some records, or views of them, copied to the module's device: a module may change them in place."""
-        device = self.parameters[0].device
-        own = inputs.rows(records).map(torch.clone) if isinstance(records, slice) else inputs.rows(records)
-        own = own if draw is None else draw(own)
-
-        def moved(part: Tensor) -> Tensor:
-            images = self.channels_last and part.dim() == 4 and part.is_floating_point()
-            form = torch.channels_last if images else torch.preserve_format
-            return part.to(device, memory_format=form, non_blocking=True)
-
+        device, everything = self.parameters[0].device, slice(None)
         goals = None if targets is None else targets[records].to(device)
-        chosen = own.map(moved)
-        self.shards.same("records", *chosen, goals)
+        if draw is not None:
+            inputs, records = draw(inputs.rows(records).map(torch.clone)), everything
+        chosen = inputs.copied(records, device, channels_last=self.channels_last)
+        if self.sharded:
+            self.shards.same("records", *chosen, goals)
         return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
 
     def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
         losses = self.loss(output) if goals is None else self.loss(output, goals)
         if not isinstance(losses, Tensor) or losses.shape != (records,):
             raise ArgumentError("loss must give one number for each record: reduction='none'")
-        self.shards.alike("losses", losses)
+        if self.sharded:
+            self.shards.alike("losses", losses)
         return losses
 
     def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
@@ -189,7 +185,7 @@ class Recorder:
         """The gradient of a loss; of a sharded module right where all processes have one loss."""
         if not self.sharded:
             given = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-            return list(map(_factors.full, given))
+            return list(map(_factors.full, given)) if self.half else given
         self.module.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.shards.reshard()
@@ -200,7 +196,8 @@ class Recorder:
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        self.shards.reshard()
+        if self.sharded:
+            self.shards.reshard()
         tape = Tape(records, self.calls, self.shards if self.sharded else None, half=self.half and not self.sharded)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
@@ -323,7 +320,7 @@ class Choices(TorchFunctionMode):
         self.seen |= any(rows if part.dtype == torch.bool else not part.dim() for part in whole)
         self.seen |= any(word in name for word in CHOOSING) or name == "item" or (name == "where" and len(args) == 1)
         self.answers += (answer,) if name in ASKING else ()
-        self.half |= isinstance(answer, Tensor) and _factors.half(answer)
+        self.half |= isinstance(answer, Tensor) and answer.is_floating_point() and answer.element_size() < 4
         return answer
 
 
@@ -503,7 +500,7 @@ class Tape:
         again = seek and self._shards is None
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         parts = (losses, *filter(torch.is_tensor, gradients))
-        if not self._half and (self.choices.half or any(map(_factors.half, parts))):
+        if not self._half and (self.choices.half or any(part.element_size() < 4 for part in parts)):
             raise Unsupported("module: it computes in half precision: module.float(), or MixedPrecisionPolicy()")
         seek = chosen or any(at and b is not None for at, b in zip(unknown, gradients, strict=False))
         if self._shards is not None:

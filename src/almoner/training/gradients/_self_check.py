@@ -207,7 +207,8 @@ def _apart(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> tuple[float, float]
 
 
 def _whole(recorder: Recorder, factors: Factors, number: int) -> list[Any]:
-    return recorder.shards.whole_of(gradients_of(factors, number), recorder.parameters)
+    own = gradients_of(factors, number)
+    return recorder.shards.whole_of(own, recorder.parameters) if recorder.sharded else own
 
 
 def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
