@@ -150,10 +150,10 @@ def wrong(_rank, _folder):
     (x, y), module = records("layers"), model("layers")
     gradients = training.Gradients(module, LOSS)
 
-    def own(_, factors, people, parameters):  # noqa: ARG001 - as norms has it
+    def own(_, factors, people, parameters):
         return norms_of(factors, people)
 
-    def twice(shards, factors, people, parameters):  # noqa: ARG001 - as norms has it
+    def twice(shards, factors, people, parameters):
         return torch.stack(shards._of_all(norms_of(factors, people))).norm(dim=0)
 
     found = {"right": gradients.norms(x, y, PEOPLE).tolist()}
