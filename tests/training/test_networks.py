@@ -207,6 +207,8 @@ def test_held_out_people_who_cannot_be_scored_are_refused():
     search = PrivateSearch(trainer, {"rate": [2.0]}, runs=2)
     with pytest.raises(ArgumentError, match="as many"):
         search.fit(X, Y, held_out=(X[:5], Y[:4]))
+    with pytest.raises(ArgumentError, match="at least one record"):
+        search.fit(X, Y, held_out=(X[:0], Y[:0]))
     with pytest.raises(ArgumentError, match="values must give one number for each record"):
         search.set_params(scoring=lambda output, goals: output).fit(X, Y, held_out=(X[:5], Y[:5]))
     assert not hasattr(search, "card_")

@@ -71,7 +71,9 @@ class Trainers:
     def right(self, trainer: Trainer, X: Any, y: Any, groups: Any) -> int:
         """The score in parts of people. Private; one person counts ``parts`` at most."""
         inputs, targets = as_records(X, y, trainer._gradients.parameters[0].dtype)
-        people, _ = as_rows(groups, check_batch(inputs, targets, None), rows=False)
+        if not (count := check_batch(inputs, targets, None)):
+            raise ArgumentError("held_out must hold at least one record")
+        people, _ = as_rows(groups, count, rows=False)
         values = np.clip(values_by_record(trainer._module, inputs, targets, self._scoring), 0.0, 1.0)
         means = means_by_person(values, people, Records(inputs, targets, people).person_count)
         return int(np.floor(np.nan_to_num(means, nan=0.0) * self.parts).sum())
@@ -101,9 +103,7 @@ class Trainers:
     def _made(self, budget: Any, settings: Mapping[str, Any]) -> Trainer:
         trainer = self._make(budget, **settings)
         if not isinstance(trainer, Trainer) or trainer._given is not budget or trainer._run is not None:
-            line = (
-                "lambda budget, rate: Trainer(module(), loss, SGD(rate), budget, max_grad_norm=1.0, divisor=n, steps=9)"
-            )
+            line = "lambda budget, rate: Trainer(module, loss, SGD(rate), budget, max_grad_norm=1, divisor=n, steps=9)"
             raise ArgumentError(f"estimator must make a new training.Trainer with the budget that it is given: {line}")
         if not trainer._processes.single or (trainer._settings.seeded and not self._reproducible):
             raise ArgumentError("estimator: a Trainer of a search must have neither compute=Compute(group=) nor seed=")

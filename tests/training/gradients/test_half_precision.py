@@ -1,5 +1,6 @@
 """Half precision: whoever is there, no record's numbers are rounded differently; and bfloat16 trains."""
 
+import warnings
 from copy import deepcopy
 
 import peft
@@ -10,7 +11,7 @@ from torch import nn
 
 from almoner import errors, filters, training
 from almoner.training import _records, saved_module
-from almoner.training.gradients import Gradients, _factors, _recorder
+from almoner.training.gradients import Gradients, _factors, _layers, _recorder, register_rule
 from almoner.training.gradients.augmentations import Views
 from gradient_modules import BY_RECORD, Sequence
 
@@ -444,3 +445,42 @@ def test_no_person_decides_which_way_gradients_are_made(module):
         assert not gradients._recorder.slow
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+class Scale(nn.Module):
+    """Numbers times a parameter, of which a rule forgets a part."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.by = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return x * self.by
+
+
+class Autocast(nn.Module):
+    """A module that computes in half precision whatever its parameters are."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.last = Scale(10), nn.Linear(10, 2)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.last(self.scale(x))
+
+
+@pytest.mark.parametrize("module", [Autocast(), Autocast().bfloat16(), nn.Sequential(Scale(10), nn.Linear(10, 2))])
+@pytest.mark.parametrize("part", [1.0, 0.97])
+def test_half_precision_hides_no_rule_that_forgets_a_part(module, part, monkeypatch):
+    """A gradient that is 3 % too short is found by a copy in double precision, in which autocast does nothing."""
+    rule = lambda _, x, b: {"by": part * (x * b).reshape(len(x), -1, x.shape[-1]).sum(1)}  # noqa: E731
+    monkeypatch.setattr(_layers, "RULES", dict(_layers.RULES))
+    register_rule(Scale, rule)
+    gradients = Gradients(module, nn.CrossEntropyLoss(reduction="none"))
+    x = torch.randn(20, 10, generator=torch.Generator().manual_seed(2)).to(next(module.parameters()).dtype)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gradients.norms(x, torch.arange(20) % 2)
+    assert gradients._recorder.slow == (part < 1)
+    assert any("record by record" in str(each.message) for each in told) == (part < 1)

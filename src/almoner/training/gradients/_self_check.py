@@ -107,18 +107,21 @@ def check(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> Tensor:
 
 
 def _in_full(recorder: Recorder, inputs: Inputs, targets: Tensor | None, *, new_axis: bool = False) -> Tensor:
-    """Look and compare; in half precision a copy in single precision, if it can be, and itself loosely."""
-    exact, few, goals = recorder, inputs, targets
-    if recorder.half and not recorder.sharded:  # there it is refused
-        copy, single = recorder.of_copy(deepcopy(recorder.module).float(), recorder.loss), _as(torch.float32)
-        copy.half = False
-        with suppress(RuntimeError):  # of a module that makes half precision of what comes
-            copy.output(inputs.map(single))
-            exact, few, goals = copy, inputs.map(single), None if targets is None else single(targets)
+    """Look and compare; in half precision a copy in double precision, where autocast does nothing; itself loosely."""
+    exact, few, goals, known = recorder, inputs, targets, recorder.half or recorder.sharded  # there half is refused
+    for more in (torch.float64, torch.float32) if recorder.half and not recorder.sharded else ():
+        made, change = recorder.of_copy(deepcopy(recorder.module).to(more), recorder.loss), _as(more)
+        with suppress(RuntimeError), evaluation_mode(made.module):  # of a module that casts what comes
+            own, aims = inputs.map(change), None if targets is None else change(targets)
+            next(made.by_record(*made.copied(own, aims)))
+            exact, few, goals, made.half = made, own, aims, False
+            break
     if not recorder.slow:
         _look(exact, few, goals, new_axis=new_axis)
         recorder.__dict__ |= {name: getattr(exact, name) for name in ("calls", "spread", "channels_last")}
         recorder.half |= exact.half
+        if recorder.half and not known:
+            return _in_full(recorder, inputs, targets, new_axis=new_axis)
     norms = _compare(exact, few, goals)
     if exact is not recorder:
         _by_themselves(recorder, inputs, targets)
