@@ -121,6 +121,7 @@ def _feldman_zrnic() -> dict[str, str]:
         control = [one for one in runs if (one["kind"], one["epsilon"], one["device"]) == ("control", epsilon, device)]
         pairs = [(one["accuracy"], by_seed[one["seed"]]["accuracy"]) for one in control if one["seed"] in by_seed]
         over = paired(*zip(*pairs, strict=True)) if pairs else ""
+        found[f"mnist {epsilon} controls"] = str(len(pairs))
         found[f"mnist {epsilon} control"] = f"; against plain descent planned for as many steps {over}" if pairs else ""
         found[f"mnist {epsilon} control verdict"] = f"; against the control: {decided(over)}" if pairs else ""
     looked = [one["odometers"][-1][1] for one in runs if one["kind"] == "printed" and one.get("odometers")]
@@ -280,7 +281,7 @@ def _section(number: int, claim: dict[str, Any], known: dict[str, str]) -> Itera
         yield from ("```", claim["command"].strip(), "```", "")
 
 
-def index(known: dict[str, Any]) -> str:
+def index(known: dict[str, Any], numbers: dict[str, str]) -> str:
     """The page of all statements: a line each."""
     lines = [known["index"]["says"].strip(), ""]
     for key, paper in known["paper"].items():
@@ -289,7 +290,7 @@ def index(known: dict[str, Any]) -> str:
         for row in known["row"]:
             if row["paper"] == key:
                 cells = [str(row["number"]), *(row[name] for name in ("says", "where", "verdict", "shown"))]
-                lines.append(f"| {' | '.join(cells)} |")
+                lines.append(filled(f"| {' | '.join(cells)} |", numbers))
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -297,7 +298,7 @@ def index(known: dict[str, Any]) -> str:
 def made() -> dict[Path, str]:
     """Every page that this program makes, with its text."""
     known, numbers = read(), figures()
-    found = {pages.DOCS / "index.md": index(known)}
+    found = {pages.DOCS / "index.md": index(known, numbers)}
     for key, paper in known["paper"].items():
         claims = [claim for claim in known["claim"] if claim["paper"] == key]
         found[DOCS / "papers" / f"{key}.md"] = paper_page(paper, claims, numbers)
