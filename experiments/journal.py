@@ -26,6 +26,14 @@ def record(path: Path, run: dict[str, Any]) -> None:
         file.write(json.dumps(run) + "\n")
 
 
+def resuming(work: Path, seed: int) -> dict[str, Any]:
+    """Folder and seed of a run that goes on from what is in its private folder, with other noise than before a kill."""
+    from almoner.training import RunFolder
+
+    announced = _whole_lines(work / "journal.jsonl").count("\n")
+    return {"folder": RunFolder(work, every=1, resume=True), "seed": seed + 1000 * announced}
+
+
 def machine(device: str | None = None) -> dict[str, str]:
     """What numbers may depend on beside the settings: device (a GPU, if there is one) and versions."""
     import torch

@@ -36,12 +36,12 @@ from torch import nn
 from torch.func import functional_call
 
 from almoner import filters, mechanisms, odometers
-from almoner.training import Compute, FullBatch, RunFolder, Trainer
+from almoner.training import Compute, FullBatch, Trainer
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 from data_sets import digits, folder  # noqa: E402
-from journal import machine, record, recorded  # noqa: E402
+from journal import machine, record, recorded, resuming  # noqa: E402
 
 DELTA, ALL, TUNE = 1e-5, 60_000, 10_000
 ALPHA, FILTER_SIZE, LOOKS = 63.0, 0.00109, (52, 104, 125)
@@ -185,8 +185,9 @@ def run(train, test, setting, seed, *, budget, work, device="cpu"):
     """Train once, or go on; the line to record."""
     torch.manual_seed(seed)
     module = network(device)
-    journal = work / "journal.jsonl"
-    announced = len(journal.read_text(encoding="utf-8").splitlines()) if journal.is_file() else 0
+    going_on = (
+        resuming(work, seed) if device == "cpu" else {"folder": None, "seed": seed}
+    )  # seconds are worth no folder
     watch = Watch(setting, module, train, test)
     odometer = odometers.FeldmanZrnic(delta=DELTA, alpha=ALPHA, step=watch.filter_size)
     trainer = Trainer(
@@ -200,12 +201,11 @@ def run(train, test, setting, seed, *, budget, work, device="cpu"):
         steps=setting.steps,
         sampling=FullBatch(pace=0.0, extra_steps=setting.k_max - setting.steps),  # Algorithm 8
         compute=compute(device),
-        seed=seed + 1000 * announced,  # other noise than before the kill
+        seed=going_on["seed"],
     )
     watch.trainer = trainer
     bounds = odometer if watch.has_odometer else None
-    place = RunFolder(work, every=1, resume=True) if device == "cpu" else None  # seconds are not worth a folder
-    done = trainer.fit(*train, callbacks=[watch], watch=bounds, folder=place)
+    done = trainer.fit(*train, callbacks=[watch], watch=bounds, folder=going_on["folder"])
     notes = done.history
     charged = sum(count for one, count in done.released.items() if isinstance(one, mechanisms.Gaussian))
     return (

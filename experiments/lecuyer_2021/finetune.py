@@ -2,7 +2,7 @@
 
     python experiments/lecuyer_2021/finetune.py            # the last layer
     python experiments/lecuyer_2021/finetune.py --tune     # the learning rates, on training people alone
-    python experiments/lecuyer_2021/finetune.py --part "whole network"    # for a GPU
+    python experiments/lecuyer_2021/finetune.py --part "whole network" --seeds 1 --work FOLDER --until 2   # then more
     python experiments/lecuyer_2021/finetune.py --quick    # few people, few steps, for continuous integration
 
 A network that was trained on ImageNet is fine-tuned by DP-SGD on the 50,000 training images of CIFAR-10 in the paper's
@@ -11,22 +11,23 @@ regime: sampling rate 512/50000, 98 steps an epoch, 50 epochs, clip 1, momentum 
 features of all images are computed once, in a quarter of an hour of one core or more, and kept. Every run goes on to
 the end of its plan, so that the page can say what stopping saved and what it lost: what is known after each epoch is
 noted, with both bounds of the odometer, and so is the moment at which `EarlyStopping` says stop. Each finished run is
-added to experiments/results/finetune.jsonl at once, and a run that is there is not repeated. The table and the figure
-are made from that file (--page alone makes them again). The noise is seeded, so these models are not private:
-experiments on public data. A seed repeats a run on the same machine with the same versions; elsewhere roundings differ,
-and numbers do within the spread of the seeds.
+added to experiments/results/finetune.jsonl at once, and a run that is there is not repeated. The whole network takes an
+hour of one core an epoch: with --work a run that was killed goes on, and one that ended by --until takes more epochs.
+The table and the figure are made from that file (--page alone makes them again). The noise is seeded, so these models
+are not private: experiments on public data. A seed repeats a run on the same machine with the same versions; elsewhere
+roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse
 import copy
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -91,13 +92,18 @@ def plan(size: Size) -> mechanisms.Mechanism:
     return mechanisms.Composed((mechanisms.Repeated(step, size.epochs * size.epoch), questions))
 
 
+class Enough(Exception):
+    """So many epochs are done as were asked for; the folder keeps them."""
+
+
 class Noting:
-    """Stands between a policy and its run: notes the first time that the policy says stop, and lets the run go on."""
+    """Stands between a policy and its run: notes the first time that the policy says stop, and lets the run go on.
+
+    The note, (reason, step), is in the run's history, and so in its folder.
+    """
 
     def __init__(self, policy: Any) -> None:
         self._policy, self._run = policy, None
-        self.why: str | None = None
-        self.noted = 0
 
     def __call__(self, run: Any) -> None:
         """Call the policy with this object in place of the run."""
@@ -109,8 +115,8 @@ class Noting:
 
     def stop(self, reason: str) -> None:
         """Note what the run would have ended with."""
-        if self.why is None:
-            self.why, self.noted = reason, self._run.step  # type: ignore[attr-defined]
+        run: Any = self._run
+        run.history.setdefault("stopped", [reason, run.step])
 
 
 def start(part: str, size: Size, network: nn.Module, known: tuple[Images, Images], seed: int) -> Any:
@@ -135,9 +141,16 @@ def run(
     seed: int,
     rate: float,
     *,
-    seconds: float = np.inf,
+    until: int | None = None,
+    work: Path | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune to the end of the plan, and note what is known after each epoch and when the policy says stop."""
+    """Fine-tune to the end of the plan, and note what is known after each epoch and when the policy says stop.
+
+    Args:
+        part, noise, size, network, known, seed, rate: what is trained, and how.
+        until: so many epochs at most. A run in a folder goes on there when it is given more.
+        work: the folder, private; None: none.
+    """
     module, train, test = start(part, size, network, known, seed)
     falling, whole = noise == "falling noise", part == "whole network"
     stopping = callbacks.EarlyStopping(
@@ -146,23 +159,29 @@ def run(
         odometer=odometers.Renyi(delta=size.delta, plan=plan(size)),
         sigma=size.sigma,
     )
-    noting, looks, begun = Noting(stopping), list[list[float]](), time.perf_counter()
+    noting, begun = Noting(stopping), time.perf_counter()
+    history: dict[str, Any] = {}
 
     def look(now: Any) -> None:
-        if now.step and now.step % size.epoch == 0:
+        nonlocal history, begun
+        history = now.history
+        looks = history.setdefault("looks", [])
+        history["seconds"], begun = history.get("seconds", 0.0) + time.perf_counter() - begun, time.perf_counter()
+        if now.step > size.epoch * len(looks) and now.step % size.epoch == 0:
             meter, count = stopping.odometer, now.history["EarlyStopping"]["count"]
             bounds = meter.ex_post_epsilon(), meter.epsilon()
             looks.append([now.step // size.epoch, now.noise_multiplier, count, *bounds])
             looks[-1].append(accuracy(module, test.x, test.y))
             looks[-1] = [float(f"{value:.6g}") for value in looks[-1]]
             if whole:
-                print(f"  {part}, {noise}, seed {seed}:", looks[-1], f"{time.perf_counter() - begun:.0f} s", flush=True)
-            if time.perf_counter() - begun > seconds:
-                now.stop("the time is over")
+                print(f"  {part}, {noise}, seed {seed}:", looks[-1], f"{history['seconds']:.0f} s", flush=True)
+        if until is not None and len(looks) >= until:
+            raise Enough
 
     lower = lecuyers_policies.ReduceNoiseOnPlateau(
         by=size.by, least=size.least, every=1, epoch=size.epoch, sigma=size.sigma
     )
+    going_on: dict[str, Any] = {"folder": None, "seed": seed} if work is None else journal.resuming(work, seed)
     crops = Views(shifted_and_flipped(4), count=1, seed=seed)
     trainer = training.Trainer(
         module,
@@ -176,14 +195,16 @@ def run(
         noise_multiplier=size.first if falling else size.least,
         sampling=training.Poisson(size.rate),
         compute=training.Compute(views=crops, memory=MEMORY[train.x.device.type]) if whole else None,
-        seed=seed,
+        seed=going_on["seed"],
     )
-    trainer.fit(train.x, train.y, callbacks=[noting, look, *([lower] if falling else [])])
-    row = {"size": asdict(size), "part": part, "noise": noise, "seed": seed, "rate": rate, "looks": looks}
+    with suppress(Enough):
+        called: list[Any] = [noting, look, *([lower] if falling else [])]
+        trainer.fit(train.x, train.y, callbacks=called, folder=going_on["folder"])
+    row = {"size": asdict(size), "part": part, "noise": noise, "seed": seed, "rate": rate, "looks": history["looks"]}
     return row | {
-        "stopped": noting.noted // size.epoch or None,
+        "stopped": history["stopped"][1] // size.epoch if "stopped" in history else None,
         "people": len(train.y),
-        "seconds": time.perf_counter() - begun,
+        "seconds": history["seconds"],
         "machine": journal.machine(),
     }
 
@@ -277,10 +298,20 @@ def draw(results: list[dict[str, Any]], size: Size, out: Path) -> None:
     pages.save_picture(picture, "finetune", out)
 
 
+def furthest(results: list[dict[str, Any]], size: Size) -> list[dict[str, Any]]:
+    """The runs of a size; of one that went on later, the longest record."""
+    found: dict[Any, dict[str, Any]] = {}
+    for row in (row for row in results if row["size"] == asdict(size)):
+        before = found.setdefault((row["part"], row["noise"], row["seed"]), row)
+        if len(row["looks"]) > len(before["looks"]):
+            found[row["part"], row["noise"], row["seed"]] = row
+    return list(found.values())
+
+
 def write(size: Size, results: list[dict[str, Any]], out: Path) -> None:
     """The table of the page, and its picture."""
     out.mkdir(parents=True, exist_ok=True)
-    rows = [row for row in results if row["size"] == asdict(size)]
+    rows = furthest(results, size)
     pages.insert(out / "finetune.md", table(rows, size))
     draw(rows, size, out)
 
@@ -319,7 +350,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--part", choices=PARTS, default=PARTS[0], help="what is trained")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="", help='runs whose name has this text: "last layer, noise 1, 0"')
-    parser.add_argument("--seconds", type=float, default=np.inf, help="end a run after so many, where time is short")
+    parser.add_argument("--until", type=int, help="so many epochs of the plan; with more, a run goes on in its folder")
+    parser.add_argument("--work", type=Path, help="a folder, private, for runs that a kill must not lose")
     parser.add_argument("--side", type=int, default=WHOLE.side, help="pixels to which images are enlarged")
     parser.add_argument("--tune", action="store_true", help="try learning rates, and write nothing")
     parser.add_argument("--page", action="store_true", help="make table and figure from the record alone")
@@ -329,13 +361,15 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     out = options.out or (None if options.quick else pages.DOCS)
     record = None if out is None else pages.results(out) / "finetune.jsonl"
     results = [] if record is None else journal.recorded(record)
+    epochs = min(options.until or size.epochs, size.epochs)
     kinds = [
         {"size": asdict(size), "part": part, "noise": noise, "seed": seed}
         for part, noise in cells(PARTS if options.quick else (options.part,))
         for seed in range(1 if options.quick else options.seeds)
         if options.only in f"{part}, {noise}, {seed}"
     ]
-    missing: list[dict[str, Any]] = [kind for kind in kinds if not any(kind.items() <= row.items() for row in results)]
+    done = [row for row in results if len(row["looks"]) >= epochs]
+    missing: list[dict[str, Any]] = [kind for kind in kinds if not any(kind.items() <= row.items() for row in done)]
     if options.tune or (missing and not options.page):
         network = imagenet.body(size.side)
         parts = {options.part} if options.tune else {kind["part"] for kind in missing}
@@ -345,13 +379,15 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             return []
         for kind in missing:
             part, noise, seed = kind["part"], kind["noise"], kind["seed"]
-            made = run(part, noise, size, network, known[part], seed, RATES[part], seconds=options.seconds)
+            work = options.work and options.work / f"{part}-{noise}-{size.side}-{seed}".replace(" ", "-")
+            how: dict[str, Any] = {"until": options.until and epochs, "work": work}
+            made = run(part, noise, size, network, known[part], seed, RATES[part], **how)
             results.append(made)
             print(part, noise, seed, f"{made['looks'][-1][5]:.1f} %, {made['seconds']:.0f} s", flush=True)
             if record is not None:
                 record.parent.mkdir(parents=True, exist_ok=True)
                 journal.record(record, made)
-    print(table([row for row in results if row["size"] == asdict(size)], size))
+    print(table(furthest(results, size), size))
     if out is not None:
         write(size, results, out)
     return results

@@ -62,7 +62,8 @@ def test_a_stop_is_noted_and_the_run_goes_on():
     """What stands between a policy and its run notes the first stop alone, and hands everything else through."""
 
     class Fake:
-        step = 7
+        def __init__(self):
+            self.step, self.history = 7, {}
 
         def stop(self, reason):
             raise AssertionError("the run was stopped")
@@ -72,7 +73,7 @@ def test_a_stop_is_noted_and_the_run_goes_on():
     noting(run)
     run.step = 8
     noting(run)
-    assert (noting.why, noting.noted) == ("at 7", 7)
+    assert run.history["stopped"] == ["at 7", 7]
 
 
 def lines(path):
@@ -132,8 +133,8 @@ def test_features_are_kept_in_parts(tmp_path, monkeypatch):
     assert sum(calls) - done == 1 + 4 + 1 + 2  # one of each new part shows its form; the first part was there
 
 
-def test_a_run_that_stops_is_the_beginning_of_one_that_goes_on(monkeypatch):
-    """With the same seed, what is known after each epoch is the same whether or not the policy may stop the run."""
+def test_a_run_that_stops_is_the_beginning_of_one_that_goes_on(monkeypatch, tmp_path):
+    """With the same seed, what is known after each epoch is the same whether the policy may stop the run or not."""
     module, generator = program("finetune"), torch.Generator().manual_seed(0)
     x, y = torch.randn(600, 3, 32, 32, generator=generator), torch.zeros(600, dtype=torch.int64)
     network = module.imagenet.body(0)
@@ -142,6 +143,12 @@ def test_a_run_that_stops_is_the_beginning_of_one_that_goes_on(monkeypatch):
     known = module.Images(x, y), module.Images(x[:50], y[:50])
     kind = ("last layer", "noise 1", module.QUICK, network, known, 4, 0.1)
     goes_on = module.run(*kind)
+    part = module.run(*kind, until=1, work=tmp_path / "run")
+    assert part["looks"] == goes_on["looks"][:1]  # and so it is in a folder
+    for until in (2, None):
+        part = module.run(*kind, until=until, work=tmp_path / "run")
+    assert [look[0] for look in part["looks"]] == [1, 2, 3]
+    assert [look[3:5] for look in part["looks"]] == [look[3:5] for look in goes_on["looks"]]  # nothing was asked twice
 
     class Stopping(module.Noting):
         def stop(self, reason):
