@@ -31,6 +31,8 @@ DELTA, EPSILONS = 1e-5, (0.3, 1.0, 3.0)
 SEEDS, SMALL, SEEDS_OF_SMALL = 3, 5000, 10
 STUDENT = {SEEDS: 4.303, SEEDS_OF_SMALL: 2.262}  # 97.5 % quantiles for intervals of so many seeds
 DEFAULT, TUNED, EXACT, RIVAL = "default", "tuned", "without privacy", "diffprivlib"
+CHANCES = "log loss"
+"""Of default classifiers: of the probabilities as they are told, and of those of the scores alone, in nats a record."""
 
 
 @dataclass(frozen=True)
@@ -228,20 +230,41 @@ def score(table: Table, predicted: Any) -> float:
     return round(100 * (1 - deviance(predicted) / deviance(mean)), 3)
 
 
-def run(table: Table, epsilon: float, seed: int, scale: float = 1.0, **settings: Any) -> float:
-    """Train once; scale: the people of the whole table over these, whose noise is that of the whole."""
+def fitted(table: Table, epsilon: float, seed: int, scale: float = 1.0, **settings: Any) -> Any:
+    """A model; scale: the people of the whole table over these, whose noise is that of the whole."""
     made, known = model_of(table)
     if scale != 1:
         from almoner.curves import gaussian
 
         mu = scale * float(gaussian.mu(epsilon=epsilon, delta=DELTA))
         epsilon = float(gaussian.epsilon(mu, delta=DELTA))
-    model = made(epsilon=epsilon, seed=seed, **known, **settings).fit(table.x, table.y, groups=table.people)
-    return score(table, model.predict(table.x_test))
+    return made(epsilon=epsilon, seed=seed, **known, **settings).fit(table.x, table.y, groups=table.people)
 
 
-def exact(table: Table) -> float:
-    """scikit-learn's model without privacy, on the same features."""
+def run(table: Table, epsilon: float, seed: int, scale: float = 1.0, **settings: Any) -> float:
+    """The score of a model that is trained once."""
+    return score(table, fitted(table, epsilon, seed, scale, **settings).predict(table.x_test))
+
+
+def log_loss(table: Table, chances: Any) -> float:
+    """The mean log loss of probabilities (rows, 2), in nats."""
+    own = np.where(np.asarray(table.y_test) == 1, chances[:, 1], chances[:, 0])
+    return round(float(-np.mean(np.log(np.maximum(own, 1e-12)))), 5)
+
+
+def log_losses(table: Table, epsilon: float, seed: int) -> list[float]:
+    """Log losses of a default classifier: as it tells probabilities, and by its scores alone."""
+    from almoner.training._linear.descent import probabilities
+
+    model = fitted(table, epsilon, seed)
+    return [
+        log_loss(table, model.predict_proba(table.x_test)),
+        log_loss(table, probabilities(model._scores(table.x_test))),
+    ]
+
+
+def exact(table: Table) -> Any:
+    """scikit-learn's model without privacy, on the same features, and the features of those who judge."""
     from sklearn import linear_model
 
     x, x_test = table.x, table.x_test
@@ -253,7 +276,16 @@ def exact(table: Table) -> float:
         "squared": lambda: linear_model.Ridge(1e-6),
         "poisson": lambda: linear_model.PoissonRegressor(alpha=1e-9, max_iter=5000),
     }[table.kind]()
-    return score(table, made.fit(x, np.asarray(table.y)).predict(x_test))
+    return made.fit(x, np.asarray(table.y)), x_test
+
+
+def exact_log_losses(table: Table) -> list[float]:
+    """Log losses without privacy: of scikit-learn's model, and of the share of the training rows."""
+    (model, x_test), share = exact(table), float(np.mean(table.y))
+    return [
+        log_loss(table, model.predict_proba(x_test)),
+        log_loss(table, np.tile([1 - share, share], (len(table.y_test), 1))),
+    ]
 
 
 def do_missing(path: Path, name: str, table: Table) -> None:
@@ -261,7 +293,7 @@ def do_missing(path: Path, name: str, table: Table) -> None:
     done = {(row["data"], row["epsilon"], row["stage"], row["seed"], str(row["settings"])) for row in recorded(path)}
     inner, about = table.held_out(), {"data": name, "kind": table.kind, "people": table.count}
 
-    def keep(stage: str, epsilon: float | None, seed: int, settings: dict[str, Any], made: Callable[[], float]) -> None:
+    def keep(stage: str, epsilon: float | None, seed: int, settings: dict[str, Any], made: Callable[[], Any]) -> None:
         if (name, epsilon, stage, seed, str(settings)) not in done:
             row = {"epsilon": epsilon, "stage": stage, "seed": seed, "settings": settings, "score": made()}
             record(path, about | row)
@@ -269,7 +301,11 @@ def do_missing(path: Path, name: str, table: Table) -> None:
 
     likeliest = max(float(np.mean(table.y_test)), 1 - float(np.mean(table.y_test)))
     keep("base rate", None, 0, {}, lambda: round(100 * likeliest, 3) if table.kind == "class" else 0.0)
-    keep(EXACT, None, 0, {}, lambda: exact(table))
+    keep(EXACT, None, 0, {}, lambda: score(table, np.asarray((found := exact(table))[0].predict(found[1]))))
+    if table.kind == "class":
+        keep(CHANCES, None, 0, {}, lambda: exact_log_losses(table))
+        for epsilon, seed in product(EPSILONS, range(seeds_of(table.count))):
+            keep(CHANCES, epsilon, seed, {}, partial(log_losses, table, epsilon, seed))
     for epsilon in EPSILONS:
         scale = table.count / inner.count
         for settings in grid(table):
@@ -335,8 +371,29 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def chances_table(runs: list[dict[str, Any]]) -> str:
+    """Log losses of default classifiers, as a table of the page."""
+    lines = [
+        "| table | epsilon | as told | by the scores alone | as told - scores [95 %] | without privacy "
+        "| share of rows |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    own = [row for row in runs if row["stage"] == CHANCES]
+    for name, epsilon in product(TABLES, EPSILONS):
+        found = np.array([row["score"] for row in own if (row["data"], row["epsilon"]) == (name, epsilon)])
+        if not len(found):
+            continue
+        (alone,) = (row["score"] for row in own if (row["data"], row["epsilon"]) == (name, None))
+        apart = found[:, 0] - found[:, 1]
+        half = STUDENT[len(apart)] * apart.std(ddof=1) / np.sqrt(len(apart))
+        interval = f"{apart.mean():+.4f} [{apart.mean() - half:+.4f}, {apart.mean() + half:+.4f}]"
+        told, scores = (f"{each:.4f}" for each in found.mean(axis=0))
+        lines.append(f"| {name} | {epsilon:g} | {told} | {scores} | {interval} | {alone[0]:.4f} | {alone[1]:.4f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Do what is missing, and write the page's table."""
+    """Do what is missing, and write the page's tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--data", type=Path, help="the folder of the data sets; else ALMONER_DATA")
@@ -354,6 +411,7 @@ def main() -> None:
         for name in given.only:
             do_missing(given.out, name, TABLES[name](given.data))
     pages.insert(PAGE, table(recorded(given.out)) + "\n")
+    pages.insert(PAGE, chances_table(recorded(given.out)) + "\n", "probabilities")
 
 
 if __name__ == "__main__":

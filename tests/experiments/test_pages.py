@@ -143,6 +143,11 @@ def utility(patch):
     return [module.table(runs), module.rules_table(runs), module.bases(runs)]
 
 
+def defaults(patch):
+    module, runs = program("experiments/utility/defaults", patch), numbers("experiments/results/defaults.jsonl")
+    return [module.table(runs), module.chances_table(runs)]
+
+
 SHOWN = {
     "adaptive-clip.md": made_table("experiments/utility/clips", "experiments/results/clips.jsonl"),
     "renewal.md": made_table("experiments/queries/renewal", "experiments/results/renewal.json"),
@@ -155,7 +160,7 @@ SHOWN = {
     "groups.md": groups,
     "koskela-figures.md": made_table("experiments/koskela_2023/figures", "docs/experiments/koskela-figures.json"),
     "koskela.md": made_table("experiments/koskela_2023/figure1", "docs/experiments/koskela.json"),
-    "defaults.md": made_table("experiments/utility/defaults", "experiments/results/defaults.jsonl"),
+    "defaults.md": defaults,
     "mini-batches.md": made_table("experiments/streams/mini_batches", "experiments/results/mini_batches.jsonl"),
     "mnist.md": mnist,
     "odometer-sizes.md": made_table("experiments/feldman_zrnic_2021/restarts", "docs/experiments/odometer-sizes.json"),

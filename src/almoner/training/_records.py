@@ -99,8 +99,7 @@ class PublicRecords:
     Args:
         inputs, targets: public. As ``Trainer.fit`` takes them, each record of the same shape as the private ones.
         weight: public, > 0, finite.
-        batch_size: public, at most the number of records. So many are in a step, in turns, in one shuffled order; None:
-            all.
+        batch_size: public, at most the number of records. So many are in a step, in turns, in one random order, or all.
 
     Guarantee: as without them, and accounts are charged by the same rule: a step is computed from what was released and
         from public records. These must be free for anybody to see, and chosen without looking at the private ones.

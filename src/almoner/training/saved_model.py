@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from almoner import _check
 from almoner._disk import whole_file
 from almoner.errors import ArgumentError, DataError
 from almoner.individual import BudgetStatement
@@ -47,6 +48,7 @@ class Model:
     schema: Schema
     coef: NDArray[np.float64]
     intercept: NDArray[np.float64]
+    clip: float | None = None  # of the gradients in the training, which probabilities undo
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -64,7 +66,8 @@ class Model:
 
     def probabilities(self, features: sparse.csr_matrix) -> NDArray[np.float64]:
         """Probabilities of the classes, (rows, classes), for features of rows by the schema; both private."""
-        return probabilities(np.asarray(features @ self.coef.T) + self.intercept)
+        clips = None if self.clip is None else sparse.linalg.norm(features, axis=1) / self.clip
+        return probabilities(np.asarray(features @ self.coef.T) + self.intercept, clips)
 
     def judged(self, path: Path, skip_rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Probabilities of the classes, and the true ones, for each row of a file; private."""
@@ -73,7 +76,7 @@ class Model:
 
     def to_folder(self, card: Card) -> ModelFolder:
         """The model as a folder holds it."""
-        fields = {"schema": self.schema.to_dict(), "features": tables.feature_names(self.schema)}
+        fields = {"schema": self.schema.to_dict(), "features": tables.feature_names(self.schema), "clip": self.clip}
         return ModelFolder(TABLE, fields, {"coef": self.coef, "intercept": self.intercept}, card)
 
     @classmethod
@@ -82,7 +85,8 @@ class Model:
         schema = Schema.parse(held.fields["schema"])
         columns = 1 if len(schema.classes) == 2 else len(schema.classes)
         held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
-        return cls(schema, held.arrays["coef"], held.arrays["intercept"])
+        _check.given(_check.positive, clip=(clip := held.fields.get("clip")))  # an older folder has none
+        return cls(schema, held.arrays["coef"], held.arrays["intercept"], clip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,8 @@ def train(
         budget = {name: getattr(estimator, name) for name in ("epsilon", "delta", "seed")}
         search = PrivateSearch(estimator, tune.grid, runs=tune.runs, **budget)
         estimator = search.fit(features, codes, owners, held_out=judges).best_estimator_
-    model = Model(schema, estimator.coef_, estimator.intercept_)
+    clip = estimator.card_.max_grad_norm if estimator.class_weight is None else None
+    model = Model(schema, estimator.coef_, estimator.intercept_, clip)
     card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
     metrics = None if held_out is None else metrics_of(model.probabilities(held_out[0]), held_out[1])
     return Trained(model, card, metrics, estimator.holder_report_, estimator.accounts_)

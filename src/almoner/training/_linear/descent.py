@@ -49,6 +49,7 @@ CANCELLED = 2.0**-24
 """Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
 all people they are then not so large that the others' rows are rounded away."""
 
+KEPT, FARTHEST = 0.1, 1e9  # of scores' own probabilities; and the longest record, in clips, that makes a difference
 ROUNDING, UNDERFLOW = 1e-9, 1e-300  # norms are charged larger by this share plus this much: above the error of theirs
 
 
@@ -276,8 +277,8 @@ class LogisticGradients:
         self._y = np.asarray(y)
         self._columns = 1 if classes == 2 else classes
         self._intercept, self._weights = float(intercept), weights
-        self._lengths = np.hypot(_lengths(records), self._intercept)
-        self._broken = ~np.isfinite(self._lengths)
+        self.lengths = np.hypot(_lengths(records), self._intercept)
+        self._broken = ~np.isfinite(self.lengths)
         if self._broken.any():
             records = records.copy()
             if sparse.issparse(x):
@@ -308,7 +309,7 @@ class LogisticGradients:
         if self._weights is not None:
             self._residuals = self._residuals * self._weights[:, None]
         if self._people is None:
-            return np.asarray(_lengths(self._residuals) * self._lengths)
+            return np.asarray(_lengths(self._residuals) * self.lengths)
         return self._grouped_norms()
 
     def _slopes(self, scores: Array) -> Array:
@@ -339,7 +340,7 @@ class LogisticGradients:
             for low in range(0, n, size):
                 part = slice(low, low + size)
                 norms[part] = np.hypot(norms[part], _lengths(gather[part] @ self._x))
-        each = _lengths(self._residuals) * np.where(self._broken, 0.0, self._lengths)
+        each = _lengths(self._residuals) * np.where(self._broken, 0.0, self.lengths)
         largest = np.bincount(np.asarray(self._people), each, minlength=n)  # the norms if no rows cancelled
         norms = np.asarray(np.hypot(norms, CANCELLED * largest))
         norms[np.asarray(self._people)[self._broken]] = np.nan  # a row that is not finite: that person is out
@@ -376,11 +377,21 @@ def _lengths(x: Any) -> Array:
         return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
 
 
-def probabilities(scores: Array) -> Array:
-    """(rows, classes) from scores (rows, classes), or (rows, 1) for two classes."""
-    if scores.shape[1] == 1:
-        return np.hstack([expit(-scores), expit(scores)])
-    return np.asarray(softmax(scores, axis=1))
+def probabilities(scores: Array, lengths: Array | None = None) -> Array:
+    """(rows, classes) from scores (rows, classes), or (rows, 1) for two classes; with lengths the clip is undone.
+
+    Lengths (rows,) are norms of records, with their constant, over the clip. Where gradients (p - e_y) x are clipped,
+    descent comes to rest not where class y is as frequent as p_y, but as p_y max(1, |p - e_y| |x| / clip). Where all
+    are clipped these are alike for all classes: a KEPT part of p stays.
+    """
+    one = scores.shape[1] == 1
+    found = np.asarray(np.hstack([expit(-scores), expit(scores)]) if one else softmax(scores, axis=1))
+    if lengths is None:
+        return found
+    others = 1.0 - np.eye(found.shape[1])  # sums over the others: a 1 less p_y would be rounding alone
+    squares = (found @ others) ** 2 + (0.0 if one else found**2 @ others)
+    undone = found * np.maximum(1.0, np.sqrt(squares) * np.minimum(lengths, FARTHEST)[:, None])
+    return np.asarray(KEPT * found + (1.0 - KEPT) * undone / undone.sum(axis=1, keepdims=True))
 
 
 COUNT_SHARE = 0.01
@@ -479,10 +490,8 @@ def plan(
         worth = SquareRoot(drop_counts, 1.0).mechanism.sensitivity
         drops = SquareRoot(drop_counts, calibrate.sigma(for_counts, 1, sensitivity=worth))
         planned.charge(drops.mechanism)
-    if noise_multiplier is None:
-        sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm)
-    else:
-        sigma = noise_multiplier * max_grad_norm
+    given = None if noise_multiplier is None else noise_multiplier * max_grad_norm
+    sigma = calibrate.sigma(planned, steps, sensitivity=max_grad_norm) if given is None else given
     return Plan(budget, delta, Gaussian(sigma, max_grad_norm), count, drops, why)
 
 

@@ -25,7 +25,7 @@ from almoner.training._linear.descent import LogisticGradients, Plan
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.partial import Features, Floats, PartialFit
 from almoner.training._linear.wrappers import Bounds as FeatureBounds
-from almoner.training._linear.wrappers import Copied, Predicting, labels_of, numbers_of, validated
+from almoner.training._linear.wrappers import Copied, labels_of, numbers_of, validated
 from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
 from almoner.training._run.run import CurrentState, Interruptions, Run
@@ -175,13 +175,9 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     ) -> MemoryBook:
         if shares is not None and not self.individual:
             raise ArgumentError("shares need individual=True")
-        accounts: individual.Filter | Everybody
-        if not self.individual:
-            accounts = Everybody(count, planned.budget.fresh())
-        elif held is not None:
-            accounts = held.accounts()
-        else:
-            accounts = individual.Filter(count, planned.budget.fresh(), shares=shares)
+        accounts: individual.Filter | Everybody = Everybody(count, planned.budget.fresh())
+        if self.individual:
+            accounts = held.accounts() if held else individual.Filter(count, planned.budget.fresh(), shares=shares)
         observers = [] if odometer is None else [Bounds(fresh_odometer(odometer), count if self.individual else None)]
         draw, current = loop.independent(np.random.default_rng(self.seed)), CurrentState.of_step(planned.step)
         return MemoryBook(accounts, current, draw, people=count, observers=observers)
@@ -415,7 +411,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent):  # type: ignore[misc]
+class LogisticRegression(PartialFit, ClassifierMixin, PrivateDescent):  # type: ignore[misc]
     """Logistic regression by private full-batch gradient descent, with a privacy account for every person.
 
     Two classes give the logistic loss, more give the softmax loss. Every step releases the sum of all people's clipped
@@ -480,9 +476,22 @@ class LogisticRegression(Predicting, PartialFit, ClassifierMixin, PrivateDescent
     class_weight: Mapping[Any, float] | None = None
 
     def decision_function(self, X: Features) -> Floats:
-        """Scores: (rows,) for two classes, positive for the second; (rows, classes) otherwise."""
+        """Logs of the probabilities: (rows, classes); for two classes their difference: (rows,)."""
+        logs = np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+        return np.asarray(logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs)
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """The most likely class of each row."""
+        places = self.predict_proba(X).argmax(axis=1)
+        return cast(NDArray[Any], self.classes_[places])
+
+    def predict_proba(self, X: Features) -> Floats:
+        """Probabilities of the classes: (rows, classes); clipped gradients leave scores too sure, which is undone."""
         scores = self._scores(X)
-        return scores.ravel() if scores.shape[1] == 1 else scores
+        if self.class_weight is not None:  # which changes whose gradients are clipped
+            return loop.probabilities(scores)
+        records = self._on_records(validated(self, X, reset=False), np.zeros(len(scores), np.int64), len(self.classes_))
+        return loop.probabilities(scores, records.lengths / self.card_.max_grad_norm)
 
     def _targets(self, y: Any) -> tuple[NDArray[Any], int, Floats | None]:
         if len(y):

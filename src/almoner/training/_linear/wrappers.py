@@ -9,10 +9,10 @@ that is fitted, here or where it is sent to, spends a budget.
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,6 @@ from sklearn.utils.validation import validate_data
 
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
 from almoner.training._card import Card
-from almoner.training._linear.descent import probabilities
 
 LOG = logging.getLogger("almoner.training")
 
@@ -86,24 +85,6 @@ class Copied:
                 PrivacyWarning,
                 stacklevel=4,
             )
-
-
-class Predicting:
-    """A classifier that predicts from its scores."""
-
-    classes_: NDArray[Any]
-    decision_function: Callable[..., NDArray[np.float64]]
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes: (rows, classes)."""
-        scores = self.decision_function(X)
-        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each row."""
-        scores = self.decision_function(X)
-        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return cast(NDArray[Any], self.classes_[chosen])
 
 
 def _pipelines(last: object) -> Iterator[Pipeline]:

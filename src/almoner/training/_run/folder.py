@@ -38,8 +38,7 @@ class RunFolder:
     Args:
         path: made if it does not exist, readable by its owner alone; written before anything is released.
         every: steps between two saves; None: as often as saving takes less than a twentieth of the time, and a hundred
-            times in a run whose ``steps`` are given. One is made in any case when the run ends, also by Ctrl-C, by
-            SIGTERM or by an error.
+            times in a run whose ``steps`` are given. One more when the run ends, also by Ctrl-C, SIGTERM or an error.
         resume: go on from what is there, with the same records in the same order, settings and budget. Each person is
             first charged for what may have been released since it was saved. A folder with a run is refused otherwise:
             to train a second time from the same folder is to spend the same budget twice.

@@ -160,8 +160,7 @@ class FullBatch(Sampling):
     Args:
         pace: public, in [0, 1]. How evenly each person's budget is spread over the steps that are left: with 1 nobody
             is out before the last step; with 0 each person contributes up to the clip until nothing is left, as in
-            Feldman & Zrnic's Alg. 8, which can ruin a model (see docs/training/budgets-and-samplings.md). With
-            ``spend_remainder``.
+            Algorithm 8, which can ruin a model: docs/training/budgets-and-samplings.md. With ``spend_remainder``.
         spend_remainder: public. Clip a gradient to what its person can still pay (FZ Alg. 8); False: a person who
             cannot pay for the gradient clipped to the sensitivity is left out (Alg. 3).
         spread: public, >= 1, in a stream. Keep enough for so many contributions of the same size, this one counted: a

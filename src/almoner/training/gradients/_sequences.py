@@ -1,7 +1,6 @@
 """Layers over time, spelled out as linear maps whose factors are recorded: recurrent layers, their cells, attention.
 
-Their outputs equal those of PyTorch's layers; tests compare both. The linear map of the state is recorded once for all
-places in time.
+Their outputs equal those of PyTorch's layers; tests compare both. The linear map of the state is recorded once.
 
 Names and symbols
     x       (n, t, gates) what the inputs add to the gates
