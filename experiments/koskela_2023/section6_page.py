@@ -108,17 +108,22 @@ def setting_table(lines: Sequence[Line], settings: Sequence[tuple[float, float]]
         if not out:
             out = [
                 "| epsilon | noise / clip | clip / best | clip | rate | "
-                f"AUC-ROC after {start}, % | difference after {soon} | difference after {end} | "
+                f"AUC-ROC after {start}, % | difference after {soon} | difference after {end} | filtered, less the control | "
                 f"taking part in {start + 1}, % | in {soon}, % | in {end}, % | above 0.95 epsilon after {start}, % |",
-                "|---" * 12 + "|",
+                "|---" * 13 + "|",
             ]
+        controls = {
+            r["seed"]: 100 * r["auc"] for r in chosen(lines, epsilon=epsilon, multiple=multiple, kind="planned")
+        }
+        over = [at(r, end) - controls[r["seed"]] for r in runs if r["seed"] in controls]
         one, people = runs[0], runs[0]["active"][0]
         active = [f"{100 * np.mean([r['active'][k - 1] for r in runs]) / people:.0f}" for k in (start + 1, soon, end)]
         out.append(
             f"| {epsilon:g} | {one['noise_multiplier']:.2f} | {multiple:g} | {one['clip']:g} | {one['rate']:g} | "
             f"{cell([at(r, start) for r in runs], '{:.2f}')} | "
             f"{cell([at(r, soon) - at(r, start) for r in runs], '{:+.2f}')} | "
-            f"{cell([at(r, end) - at(r, start) for r in runs], '{:+.2f}')} | {' | '.join(active)} | "
+            f"{cell([at(r, end) - at(r, start) for r in runs], '{:+.2f}')} | "
+            f"{cell(over, '{:+.2f}') if over else 'not run'} | {' | '.join(active)} | "
             f"{100 * np.mean([r['near the budget'] for r in runs]):.0f} |"
         )
     return "\n".join(out) + "\n"
