@@ -170,6 +170,16 @@ def _groups(runs: list[dict[str, Any]]) -> dict[str, str]:
         gains = [[100 * run["auc"][k] for run in mine] for k in (len(mine[0]["epoch"]) // 2 - 1, -1)]
         found[f"{epsilon:g} x {multiple:g}"] = paired(*gains)
         found[f"{epsilon:g} x {multiple:g} verdict"] = decided(found[f"{epsilon:g} x {multiple:g}"])
+        controls = {
+            run["seed"]: 100 * run["auc"]
+            for run in runs
+            if (run["kind"], run["epsilon"], run.get("multiple")) == ("planned", epsilon, multiple)
+        }
+        if controls:
+            ends = [100 * run["auc"][-1] for run in mine]
+            over = paired([controls[run["seed"]] for run in mine], ends)
+            found[f"{epsilon:g} x {multiple:g} control"] = over
+            found[f"{epsilon:g} x {multiple:g} control verdict"] = decided(over)
     return found
 
 

@@ -42,8 +42,6 @@ from almoner.training import CallbackView, FullBatch, Trainer
 
 DELTA, DECAY = 1e-5, 9.4e-4  # the weight decay of the authors' program
 BUDGETS, MULTIPLES = (2.75, 0.5, 10.0), (5.0, 0.5, 3.0, 2.0, 1.5, 0.75)  # besides 1
-CONTROLLED = (1.0, 3.0, 5.0)
-"""Multiples of the best clip at which a control is run."""
 RATES, TRIED_AGAIN = (0.02, 0.04, 0.08), 4
 """The learning rates of the grid, and how many of its settings are judged by more than their first seed."""
 
@@ -268,7 +266,7 @@ def experiment(task: Data, journal: Journal, scale: Scale, *, seeds: int, only: 
             run = Settings(epsilon, clip, rate, seed, *course, kind != "nobody left out")
             key = {"kind": kind, "epsilon": epsilon, "multiple": multiple, "seed": seed}
             journal.get(key, lambda run=run: trained(task, run, curves=not planned))
-        if kind == "filtered" and multiple in CONTROLLED:
+        if kind == "filtered" and not only:
             runs(epsilon, clip, rate, multiple, kind="planned")
 
     best, rate = tuned(journal, fold, BUDGETS[0], epochs, scale.clips, scale.choosers)[0]

@@ -108,13 +108,13 @@ def setting_table(lines: Sequence[Line], settings: Sequence[tuple[float, float]]
         if not out:
             out = [
                 "| epsilon | noise / clip | clip / best | clip | rate | "
-                f"AUC-ROC after {start}, % | difference after {soon} | difference after {end} | filtered, less the control | "
-                f"taking part in {start + 1}, % | in {soon}, % | in {end}, % | above 0.95 epsilon after {start}, % |",
+                f"AUC-ROC after {start}, % | difference after {soon} | difference after {end} | "
+                f"filtered, less the control, after {end} | taking part in {start + 1}, % | in {soon}, % | "
+                f"in {end}, % | above 0.95 epsilon after {start}, % |",
                 "|---" * 13 + "|",
             ]
-        controls = {
-            r["seed"]: 100 * r["auc"] for r in chosen(lines, epsilon=epsilon, multiple=multiple, kind="planned")
-        }
+        planned = chosen(lines, epsilon=epsilon, multiple=multiple, kind="planned")
+        controls = {run["seed"]: 100 * run["auc"] for run in planned}
         over = [at(r, end) - controls[r["seed"]] for r in runs if r["seed"] in controls]
         one, people = runs[0], runs[0]["active"][0]
         active = [f"{100 * np.mean([r['active'][k - 1] for r in runs]) / people:.0f}" for k in (start + 1, soon, end)]

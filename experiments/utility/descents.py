@@ -14,8 +14,12 @@ from torch import Tensor
 
 CHUNK = 5000
 
-RULES = {"plain": (1.0, 1.0), "paced": (1.25, 1.0), "filtered": (1.25, 0.0)}
-"""Steps over the planned steps, and the pace: plain descent, paced budgets, Feldman & Zrnic's Algorithm 8."""
+RULES = {"plain": (1.0, 1.0), "planned": (1.25, 1.0), "paced": (1.25, 1.0), "filtered": (1.25, 0.0)}
+"""Steps over the planned steps, and the pace: plain descent, plain descent whose noise is planned for as many steps as
+the others take, paced budgets, Feldman & Zrnic's Algorithm 8."""
+
+PLAIN = ("plain", "planned")
+"""Rules without accounts."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,12 @@ class Run:
     @property
     def sigma(self) -> float:
         """Noise on the sum: the planned steps at the full clip cost the whole budget, mu squared."""
-        return self.setting.clip * sqrt(self.setting.steps) / self.mu
+        return self.setting.clip * sqrt(planned(self.rule, self.setting.steps)) / self.mu
+
+
+def planned(rule: str, steps: int) -> int:
+    """The number of steps at the full clip that noise is planned for."""
+    return round(RULES[rule][0] * steps) if rule == "planned" else steps
 
 
 def descents(x: Tensor, y: Tensor, runs: Sequence[Run], *, people: int, classes: int = 10) -> Tensor:
@@ -62,7 +71,7 @@ def descents(x: Tensor, y: Tensor, runs: Sequence[Run], *, people: int, classes:
     noise = [torch.Generator().manual_seed(run.seed) for run in runs]
     weights = torch.zeros(x.shape[1], len(runs), classes)
     velocity, total, count = torch.zeros_like(weights), torch.zeros_like(weights), torch.zeros(len(runs))
-    left = column["mu"].double().square().repeat(len(x), 1) if any(run.rule != "plain" for run in runs) else None
+    left = column["mu"].double().square().repeat(len(x), 1) if any(run.rule not in PLAIN for run in runs) else None
     lengths, target = x.norm(dim=1), torch.nn.functional.one_hot(y, classes).to(x)
     for number in range(steps):
         cap = column["sigma"] / (1 + (column["pace"] * (steps - number - 1)).floor()).sqrt()

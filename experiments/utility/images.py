@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from descents import RULES, Run, Setting, accuracies, descents
+from descents import PLAIN, RULES, Run, Setting, accuracies, descents
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -80,8 +80,8 @@ def features(data: str, pixels: Any, work: Path) -> Tensor:
 
 def batches(runs: list[Run]) -> Iterator[list[Run]]:
     """Runs of the same number of steps and kind, at most ten at a time."""
-    for key in sorted({(run.steps, run.rule == "plain") for run in runs}):
-        same = [run for run in runs if (run.steps, run.rule == "plain") == key]
+    for key in sorted({(run.steps, run.rule in PLAIN) for run in runs}):
+        same = [run for run in runs if (run.steps, run.rule in PLAIN) == key]
         yield from (same[start : start + 10] for start in range(0, len(same), 10))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from descents import RULES
+from descents import PLAIN, RULES, planned
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "koskela_2023")]
 from data_sets import folder
@@ -81,12 +81,12 @@ def run(data: Data, chosen: Setting, mu: float, rule: str, seed: int) -> float:
     times, pace = RULES[rule]
     gradients = LogisticGradients(data.x, data.y, 2, intercept=False, people=data.people)
     budget = filters.Gaussian(mu=mu * (1 + 1e-9))
-    accounts = Everybody(data.count, budget) if rule == "plain" else individual.Filter(data.count, budget)
+    accounts = Everybody(data.count, budget) if rule in PLAIN else individual.Filter(data.count, budget)
     found = descend(
         gradients,
         gradients.start,
         accounts,
-        mechanisms.Gaussian(chosen.clip * sqrt(chosen.steps) / mu, chosen.clip),
+        mechanisms.Gaussian(chosen.clip * sqrt(planned(rule, chosen.steps)) / mu, chosen.clip),
         steps=round(times * chosen.steps),
         learning_rate=chosen.rate,
         divisor=float(data.count),

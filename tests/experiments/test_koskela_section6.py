@@ -143,10 +143,13 @@ def test_the_quick_form_writes_the_page_and_goes_on_after_a_kill(tmp_path, monke
         assert all(row["epsilon"] <= run["epsilon"] * 1.01 for row in run["groups"] if "epsilon" in row)
     free = [line for line in lines if line["kind"] == "nobody left out"]
     assert all(run["active"] == [1500] * 12 for run in free)
+    assert {(run["epsilon"], run["multiple"]) for run in lines if run["kind"] == "planned"} == {
+        (run["epsilon"], run["multiple"]) for run in runs
+    }
     assert section6_page.tables(lines)["condition"] in (tmp_path / "koskela-groups.md").read_text(encoding="utf-8")
     assert len(list(tmp_path.glob("*.svg"))) == len(list(tmp_path.glob("*.png"))) == 4
     # killed in the last line: the run is done again, and gives the same numbers
-    journal.write_text(text[:-1000], encoding="utf-8")
+    journal.write_text(text[:-50], encoding="utf-8")
     capsys.readouterr()
     section6.main()
     assert capsys.readouterr().out.count("'kind'") == 1
@@ -180,10 +183,25 @@ def test_the_page_shows_the_saved_runs():
     for table in section6_page.tables(lines).values():
         assert table in page
     settings = {(line["kind"], line["epsilon"], line["multiple"]) for line in lines if line["kind"] != "tuning"}
-    assert len(settings) == 10  # seven clips, two more budgets, and nobody left out
+    assert len(settings) == 19  # seven clips and two more budgets, each beside its control, and nobody left out
     for kind, epsilon, multiple in settings:
         runs = section6_page.chosen(lines, epsilon=epsilon, multiple=multiple, kind=kind)
         assert [run["seed"] for run in runs] == list(range(5))
+
+
+@pytest.mark.parametrize("name", ["koskela-groups", "koskela-paper"])
+def test_every_gain_has_a_control_at_the_same_promise(name):
+    """Plain descent for all 100 epochs: the same clip, rate and seeds, and the noise that twice the epochs need."""
+    text = (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    for run in (line for line in lines if line["kind"] == "filtered"):
+        setting = {"epsilon": run["epsilon"], "multiple": run["multiple"]}
+        (control,) = (
+            each for each in section6_page.chosen(lines, **setting, kind="planned") if each["seed"] == run["seed"]
+        )
+        assert (control["clip"], control["rate"]) == (run["clip"], run["rate"])
+        assert (control["epochs"], control["more"]) == (run["epochs"] + run["more"], 0)
+        assert control["noise_multiplier"] == pytest.approx(2**0.5 * run["noise_multiplier"], rel=1e-4)
 
 
 def test_who_gains_and_who_loses_is_as_in_the_paper():

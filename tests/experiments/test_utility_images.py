@@ -30,7 +30,7 @@ class Given:
         return sigma * draw
 
 
-@pytest.mark.parametrize("rule", ["plain", "paced", "filtered"])
+@pytest.mark.parametrize("rule", ["plain", "planned", "paced", "filtered"])
 def test_the_fast_descents_are_those_of_the_library(rule, monkeypatch):
     """With the same noise, several runs at once give the models of ``descend`` with ``individual.Filter``."""
     module = program("descents", monkeypatch)
@@ -74,3 +74,17 @@ def test_every_rule_has_the_same_trials_and_every_result_is_the_best_of_them(mon
         if row["stage"] == "test":
             chosen = module.best(runs, row["data"], row["epsilon"], row["rule"])
             assert chosen == module.Setting(**row["setting"])
+
+
+def test_whatever_goes_on_stands_beside_plain_descent_that_is_planned_for_as_many_steps(monkeypatch):
+    """The control of each rule: ten seeds, as many trials, and as many steps, which together cost the whole budget."""
+    module, descents = program("utility_page", monkeypatch), program("descents", monkeypatch)
+    runs = module.recorded()
+    for data, epsilon, rule in module.cells(runs):
+        if rule in ("paced", "filtered"):
+            assert sorted(module.cell(runs, data, epsilon, "planned")) == list(range(10))
+            tried = [len(module.of(runs, "tune", data, epsilon, each)) for each in ("planned", rule)]
+            assert tried[0] == tried[1]
+    run = descents.Run(descents.Setting(80, 0.5, 1.0), 0.7, "planned", 0)
+    assert run.steps == descents.Run(run.setting, 0.7, "filtered", 0).steps == 100
+    assert run.steps * (run.setting.clip / run.sigma) ** 2 == pytest.approx(0.7**2)

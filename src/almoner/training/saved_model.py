@@ -48,7 +48,8 @@ class Model:
     schema: Schema
     coef: NDArray[np.float64]
     intercept: NDArray[np.float64]
-    clip: float | None = None  # of the gradients in the training, which probabilities undo
+    clip: float = 1.0  # of the gradients in the training
+    arrived: float = 0.0  # how far probabilities undo it
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -66,8 +67,8 @@ class Model:
 
     def probabilities(self, features: sparse.csr_matrix) -> NDArray[np.float64]:
         """Probabilities of the classes, (rows, classes), for features of rows by the schema; both private."""
-        clips = None if self.clip is None else sparse.linalg.norm(features, axis=1) / self.clip
-        return probabilities(np.asarray(features @ self.coef.T) + self.intercept, clips)
+        scores, lengths = np.asarray(features @ self.coef.T) + self.intercept, sparse.linalg.norm(features, axis=1)
+        return probabilities(scores, lengths / self.clip, self.arrived)
 
     def judged(self, path: Path, skip_rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Probabilities of the classes, and the true ones, for each row of a file; private."""
@@ -76,8 +77,9 @@ class Model:
 
     def to_folder(self, card: Card) -> ModelFolder:
         """The model as a folder holds it."""
-        fields = {"schema": self.schema.to_dict(), "features": tables.feature_names(self.schema), "clip": self.clip}
-        return ModelFolder(TABLE, fields, {"coef": self.coef, "intercept": self.intercept}, card)
+        names, arrays = tables.feature_names(self.schema), {"coef": self.coef, "intercept": self.intercept}
+        fields = {"schema": self.schema.to_dict(), "features": names, "arrived": self.arrived}
+        return ModelFolder(TABLE, fields, arrays, card)
 
     @classmethod
     def from_folder(cls, path: Path, held: ModelFolder) -> Self:
@@ -85,8 +87,8 @@ class Model:
         schema = Schema.parse(held.fields["schema"])
         columns = 1 if len(schema.classes) == 2 else len(schema.classes)
         held.check(path, coef=(columns, len(tables.feature_names(schema))), intercept=(columns,))
-        _check.given(_check.positive, clip=(clip := held.fields.get("clip")))  # an older folder has none
-        return cls(schema, held.arrays["coef"], held.arrays["intercept"], clip)
+        _check.within(0, 1, arrived=(arrived := held.fields.get("arrived", 0.0)))  # an older folder has none
+        return cls(schema, held.arrays["coef"], held.arrays["intercept"], held.card.max_grad_norm, arrived)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,8 @@ def train(
         budget = {name: getattr(estimator, name) for name in ("epsilon", "delta", "seed")}
         search = PrivateSearch(estimator, tune.grid, runs=tune.runs, **budget)
         estimator = search.fit(features, codes, owners, held_out=judges).best_estimator_
-    clip = estimator.card_.max_grad_norm if estimator.class_weight is None else None
-    model = Model(schema, estimator.coef_, estimator.intercept_, clip)
+    clip, arrived = estimator.card_.max_grad_norm, estimator.arrived_
+    model = Model(schema, estimator.coef_, estimator.intercept_, clip, arrived)
     card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
     metrics = None if held_out is None else metrics_of(model.probabilities(held_out[0]), held_out[1])
     return Trained(model, card, metrics, estimator.holder_report_, estimator.accounts_)

@@ -344,6 +344,10 @@ def test_the_adult_experiment_runs_in_its_quick_form(tmp_path):
     assert printed["epsilon"] == pytest.approx(0.202784, abs=2e-6)
     assert abs(printed["averaged"]["filtered"]["mean"] - 83.91) < 0.75
     assert ours["averaged"]["filtered"]["mean"] >= 84.4
+    for row in (as_printed, printed, ours):  # the control: as many steps, as much spent
+        assert row["planned_epsilon"] == pytest.approx(row["epsilon"], rel=1e-6)
+        more = (row["k_max"] / row["steps"]) ** 0.5
+        assert row["planned_noise_multiplier"] == pytest.approx(more * row["noise_multiplier"], rel=1e-6)
     assert "| our way, 0.3 |" in (tmp_path / "adult.md").read_text(encoding="utf-8")
 
 

@@ -49,7 +49,10 @@ CANCELLED = 2.0**-24
 """Rows of one person may cancel: the norm is at least this share of what it would be if they did not. In the sum over
 all people they are then not so large that the others' rows are rounded away."""
 
-KEPT, FARTHEST = 0.1, 1e9  # of scores' own probabilities; and the longest record, in clips, that makes a difference
+KEPT, FARTHEST, ARRIVED = 0.1, 1e9, 0.03
+"""The share of the scores' own probabilities that is kept; the longest record, in clips, that makes a difference; and
+the slope of the loss in the size of the scores, in nats, at which they have not arrived at all."""
+
 ROUNDING, UNDERFLOW = 1e-9, 1e-300  # norms are charged larger by this share plus this much: above the error of theirs
 
 
@@ -86,7 +89,7 @@ class LinearModel:
         planned = steps if planned is None else min(planned, steps)
         self._before = planned - max(1, ceil(average * planned))
         self._velocity, self._total = np.zeros_like(self.parameters), np.zeros_like(self.parameters)
-        self._count, self._done = 0, 0
+        self._count, self._done, self._slope = 0, 0, 0.0
 
     def norms(self, records: Gradients) -> Array:
         """(n,) private: the norm of each person's gradient, as it is charged; NaN where it is not a number."""
@@ -117,11 +120,17 @@ class LinearModel:
         share = min(1.0, left / (self._decay * self._steps)) if self._decay > 0 else 1.0
         rate = self._rate if rate is None else rate
         ahead = self._momentum * self._velocity
+        slope = float(np.sum(mean * (self.parameters + ahead)))
         self._velocity = ahead - rate * share * (mean + self._penalty * (self.parameters + ahead))
         self.parameters = self.parameters + self._velocity
         self._done += 1
         if self._done > self._before:
-            self._total, self._count = self._total + self.parameters, self._count + 1
+            self._total, self._count, self._slope = self._total + self.parameters, self._count + 1, self._slope + slope
+
+    def arrived(self, noise: float) -> float:
+        """How far scores have come to rest, 0 to 1: not where larger ones lower the loss, or noise hides the slope."""
+        slope, unsure = self._slope / self._count, noise * float(np.linalg.norm(self.result)) / sqrt(self._count)
+        return float(np.clip(1 + (slope - unsure / 2) / ARRIVED, 0, 1))
 
     def _swung(self, mean: Array, noise: float) -> bool:
         """True if a mean gradient turns back by more than noise explains: steps go from one side to the other."""
@@ -377,21 +386,22 @@ def _lengths(x: Any) -> Array:
         return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
 
 
-def probabilities(scores: Array, lengths: Array | None = None) -> Array:
+def probabilities(scores: Array, lengths: Array | None = None, arrived: float = 1.0) -> Array:
     """(rows, classes) from scores (rows, classes), or (rows, 1) for two classes; with lengths the clip is undone.
 
     Lengths (rows,) are norms of records, with their constant, over the clip. Where gradients (p - e_y) x are clipped,
     descent comes to rest not where class y is as frequent as p_y, but as p_y max(1, |p - e_y| |x| / clip). Where all
-    are clipped these are alike for all classes: a KEPT part of p stays.
+    are clipped these are alike for all classes: a KEPT part of p stays, and more where it has not ``arrived``.
     """
     one = scores.shape[1] == 1
     found = np.asarray(np.hstack([expit(-scores), expit(scores)]) if one else softmax(scores, axis=1))
-    if lengths is None:
+    if lengths is None or arrived == 0:
         return found
     others = 1.0 - np.eye(found.shape[1])  # sums over the others: a 1 less p_y would be rounding alone
     squares = (found @ others) ** 2 + (0.0 if one else found**2 @ others)
     undone = found * np.maximum(1.0, np.sqrt(squares) * np.minimum(lengths, FARTHEST)[:, None])
-    return np.asarray(KEPT * found + (1.0 - KEPT) * undone / undone.sum(axis=1, keepdims=True))
+    share = arrived * (1.0 - KEPT)
+    return np.asarray((1.0 - share) * found + share * undone / undone.sum(axis=1, keepdims=True))
 
 
 COUNT_SHARE = 0.01
@@ -496,11 +506,7 @@ def plan(
 
 
 def noise_of(step: Gaussian, steps: int, divisor: float, *, rate: float = 1.0, momentum: float = 0.0) -> float:
-    """The standard deviation to which the noise of all steps adds up in each parameter.
-
-    Noise of standard deviation sigma on a sum moves each parameter by ``rate * sigma / (divisor * (1 - momentum))`` in
-    a step, and all steps together by the square root of their number times that.
-    """
+    """The standard deviation to which the noise of all steps adds up in each parameter, of a mean gradient."""
     return rate * step.sigma * sqrt(steps) / (divisor * (1 - momentum))
 
 

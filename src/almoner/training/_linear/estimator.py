@@ -46,13 +46,12 @@ class Descent(BaseEstimator):  # type: ignore[misc]
     momentum : Nesterov's momentum, in [0, 1): each step goes on by this share of the last; gradients are taken there.
     decay : over this share of the steps, the last ones, the learning rate falls to zero in a line.
     pace : how evenly what a person has left is spread over the steps that are left. 1: nobody is out before the last
-        step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8); with
-        `extra_steps` it can ruin a model, because those who are left where many run out are the ones it already fits.
+        step. 0: each person contributes up to the clip until nothing is left (Feldman & Zrnic, Algorithm 8), which can
+        ruin a model with `extra_steps`: those who are left are the ones it already fits.
     extra_steps : steps more than the noise is planned for; unused without individual accounting.
-    stop_when_inactive : the share of the people, in (0, 1): after the planned steps, the number of those who have used
-        up their budgets is counted with noise, and the training stops when the count is above this share of the
-        divisor. All counts together cost each person who is in them 1 % of the budget. Needs `extra_steps`, which is
-        the most, and a `pace` below 1. None: all steps are taken.
+    stop_when_inactive : the share of the people, in (0, 1): after the planned steps, those who have used up their
+        budgets are counted with noise, and training stops when the count is above this share of the divisor. All counts
+        cost each person who is in them 1 % of the budget. Needs `extra_steps`, the most, and a `pace` below 1.
 
     Examples:
     --------
@@ -385,6 +384,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         self, model: loop.LinearModel, planned: Plan, rule: StoppingAccounts | None, divisor: float, grouped: bool
     ) -> None:
         self._set_coefficients(model.result)
+        self.arrived_ = 0.0 if getattr(self, "class_weight", None) else model.arrived(planned.step.sigma / divisor)
         self.counting_ = None if rule is None else rule.answer
         chosen = self._descent
         self.card_ = planned.card(
@@ -446,7 +446,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, PrivateDescent):  # type: 
     Attributes:
     ----------
     coef_, intercept_, classes_, n_features_in_ : the model, in scikit-learn's shapes; public.
-    n_iter_, learning_rate_ : how many steps were taken, and the learning rate; public.
+    n_iter_, learning_rate_, arrived_ : number of steps, learning rate, and share of the clip that is undone; public.
     counting_ : the last answer to how many people were still active, or None; public.
     card_ : the guarantee (`almoner.training.Card`); public.
     holder_report_ : PRIVATE, for the data holder: each person's share of the budget spent, and how many are active over
@@ -488,10 +488,8 @@ class LogisticRegression(PartialFit, ClassifierMixin, PrivateDescent):  # type: 
     def predict_proba(self, X: Features) -> Floats:
         """Probabilities of the classes: (rows, classes); clipped gradients leave scores too sure, which is undone."""
         scores = self._scores(X)
-        if self.class_weight is not None:  # which changes whose gradients are clipped
-            return loop.probabilities(scores)
         records = self._on_records(validated(self, X, reset=False), np.zeros(len(scores), np.int64), len(self.classes_))
-        return loop.probabilities(scores, records.lengths / self.card_.max_grad_norm)
+        return loop.probabilities(scores, records.lengths / self.card_.max_grad_norm, self.arrived_)
 
     def _targets(self, y: Any) -> tuple[NDArray[Any], int, Floats | None]:
         if len(y):

@@ -354,7 +354,7 @@ class PartialFit:
 
     def _set_released(self, stream: Stream, divisor: float) -> None:
         state, planned, people = stream.run.current.value, stream.planned, stream.run.book.accounts
-        self.classes_, self.n_iter_, self.counting_ = stream.classes, state.step, None
+        self.classes_, self.n_iter_, self.counting_, self.arrived_ = stream.classes, state.step, None, 0.0
         self.learning_rate_ = self._rate(planned.step, divisor, MOST_RATE)
         self._set_coefficients(stream.model.result)
         self.accounts_ = PersonalAccounts(people, planned.delta, stream=stream.ledger or people)

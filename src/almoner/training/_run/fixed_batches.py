@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from almoner import _check, filters, individual
 from almoner.errors import ArgumentError, Unsupported
@@ -201,10 +200,5 @@ def _batches(plan: BatchPlan, records: Records) -> NDArray[np.int64]:
     if any(isinstance(part, Column) for part in columns):
         raise Unsupported("batches= of a data set that is loaded as needed go by people's ids: give people=")
     people = None if records.people is None else records.people.numpy()
-    parts, n = [_bytes_of(part) for part in columns], records.person_count
-    return plan.batches.of_records(parts, people, count=plan.count, n=n)
-
-
-def _bytes_of(part: Tensor) -> NDArray[np.uint8]:
-    """(records, bytes) what each record is stored as; also of numbers that NumPy does not have."""
-    return part.detach().cpu().contiguous().reshape(len(part), -1).view(torch.uint8).numpy()
+    parts = [part.detach().cpu().contiguous().reshape(len(part), -1).view(torch.uint8).numpy() for part in columns]
+    return plan.batches.of_records(parts, people, count=plan.count, n=records.person_count)
