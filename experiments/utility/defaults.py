@@ -293,12 +293,10 @@ def exact(table: Table) -> Any:
 
 
 def exact_log_losses(table: Table) -> list[float]:
-    """Log losses without privacy: of scikit-learn's model, and of the share of the training rows."""
-    (model, x_test), share = exact(table), float(np.mean(table.y))
-    return [
-        log_loss(table, model.predict_proba(x_test)),
-        log_loss(table, np.tile([1 - share, share], (len(table.y_test), 1))),
-    ]
+    """Log losses without privacy: of scikit-learn's model, and of the shares of the labels among the training rows."""
+    (model, x_test), shares = exact(table), np.bincount(np.asarray(table.y, dtype=np.int64)) / len(table.y)
+    both = model.predict_proba(x_test), np.tile(shares, (len(table.y_test), 1))
+    return [log_loss(table, chances) for chances in both]
 
 
 def do_missing(path: Path, name: str, table: Table) -> None:

@@ -168,7 +168,6 @@ def test_recorded_log_losses_are_below_those_of_the_scores():
         apart.setdefault((row["data"], row["epsilon"], row["people"]), []).append(row["score"][0] - row["score"][1])
     assert len(apart) == 30
     for (_, epsilon, people), each in apart.items():
-        assert np.mean(each) < (0.0005 if people > 400 else 0.005 if epsilon > 0.5 else 0.04)
-        if 400 < people < 1010 or 1030 <= people < 5000:
-            assert np.mean(each) < 0.0005
-    assert sum(np.mean(each) < -0.002 for each in apart.values()) >= 12
+        most = 0.0005 if people > 410 else 0.01 if epsilon >= 1 else 0.04  # few people: noise hides whether scores grow
+        assert np.mean(each) < most
+    assert sum(np.mean(each) < -0.002 for each in apart.values()) >= 13

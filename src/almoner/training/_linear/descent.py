@@ -128,7 +128,7 @@ class LinearModel:
             self._total, self._count, self._slope = self._total + self.parameters, self._count + 1, self._slope + slope
 
     def arrived(self, noise: float) -> float:
-        """How far scores have come to rest, 0 to 1: not where larger ones lower the loss, or noise hides the slope."""
+        """Share of the way to rest that the scores have gone; 0 where larger ones lower the loss, or noise hides it."""
         slope, unsure = self._slope / self._count, noise * float(np.linalg.norm(self.result)) / sqrt(self._count)
         return float(np.clip(1 + (slope - unsure / 2) / ARRIVED, 0, 1))
 
