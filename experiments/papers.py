@@ -129,8 +129,8 @@ def _feldman_zrnic() -> dict[str, str]:
     for one in saved("adult"):
         mine = one["averaged"]
         found[f"adult {one['row']}"] = f"{mine['plain']['mean']:.2f} → {mine['filtered']['mean']:.2f}"
-        low, high = mine["difference"]["low"], mine["difference"]["high"]
-        found[f"adult {one['row']} gain"] = f"{mine['difference']['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+        for name, over in {"gain": mine["difference"], "control": mine["control"]}.items():
+            found[f"adult {one['row']} {name}"] = f"{over['mean']:+.2f} [{over['low']:+.2f}, {over['high']:+.2f}]"
     for name in ("daily", "daily_retail"):
         days = json.loads((pages.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         found[f"{name} times"] = f"{days['times, three weeks']:g}"

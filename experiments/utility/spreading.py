@@ -42,8 +42,10 @@ RULES = {
     "Algorithm 8, twice as many": (2.0, 0.0),
     "paced, a quarter more": (1.25, 1.0),
     "paced, twice as many": (2.0, 1.0),
+    "plain, planned for a quarter more": (1.25, 1.0),
+    "plain, planned for twice as many": (2.0, 1.0),
 }
-"""Steps over planned steps, and the pace."""
+"""Steps over planned steps, and the pace. The last two are the controls: their noise is planned for all their steps."""
 
 
 def run(data: Data, chosen: Settings, rule: str, seed: int) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def run(data: Data, chosen: Settings, rule: str, seed: int) -> dict[str, Any]:
     steps, mu = round(times * chosen.steps), gaussian.mu(epsilon=chosen.epsilon, delta=DELTA)
     gradients = LogisticGradients(data.x, data.y, 2, intercept=False, people=data.people)
     accounts = individual.Filter(data.count, filters.Gaussian(mu=mu))
-    sigma = chosen.clip * np.sqrt(chosen.steps) / mu * (1 + 1e-9)
+    sigma = chosen.clip * np.sqrt(steps if "planned" in rule else chosen.steps) / mu * (1 + 1e-9)
     curve, out = [], []
     label = data.y if data.people is None else data.y[np.unique(data.people, return_index=True)[1]]
 
@@ -113,7 +115,7 @@ def draw(recorded: list[dict[str, Any]]) -> "Figure":
     """Accuracy over steps on diabetes130, and who is out of budget; the mean over seeds."""
     picture = figures.figure(10, 3.6)
     left, right = picture.subplots(1, 2)
-    for rule, style in zip(RULES, ("C2-", "C1-", "C1:", "C0-", "C0:"), strict=True):
+    for rule, style in zip(RULES, ("C2-", "C1-", "C1:", "C0-", "C0:", "C3-", "C3:"), strict=True):
         runs = [row for row in recorded if (row["data"], row["rule"]) == ("diabetes130", rule)]
         left.plot(*np.mean([row["curve"] for row in runs], axis=0).T, style, label=rule)
     left.set(xlabel="step", ylabel="accuracy on test people, percent", title="diabetes130, epsilon 0.3")

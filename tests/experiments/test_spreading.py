@@ -22,9 +22,9 @@ def test_runs_are_recorded_once_and_the_table_is_printed(tmp_path):
     command = [sys.executable, SCRIPT, "--quick", "--data", DATA, "--out", tmp_path]
     subprocess.run(command, check=True, capture_output=True)
     recorded = (tmp_path / "spreading.jsonl").read_text().splitlines()
-    assert len({(json.loads(line)["data"], json.loads(line)["rule"]) for line in recorded}) == len(recorded) == 10
+    assert len({(json.loads(line)["data"], json.loads(line)["rule"]) for line in recorded}) == len(recorded) == 14
     (tmp_path / "spreading.jsonl").write_text("\n".join(recorded[:-1]) + "\n")
     again = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert (tmp_path / "spreading.jsonl").read_text().splitlines() == recorded
-    assert again.count("| diabetes130 |") == 5
+    assert again.count("| diabetes130 |") == 7
     assert (tmp_path / "spreading.png").stat().st_size > 10_000
