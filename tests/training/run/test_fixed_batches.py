@@ -10,7 +10,6 @@ import torch
 from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import FixedBatches, stopping
 from almoner.training._run.books import MemoryBook
-from almoner.training._run.fixed_batches import _bytes_of
 from almoner.training._run.folder import _read
 from almoner.training.correlated import Banded, BandedInverse, PrefixSums
 from almoner.training.correlated._factor import Noise
@@ -330,7 +329,8 @@ def test_empty_batches_and_half_precision_records(data):
     run = made(Banded(3), sampling=FixedBatches(1, noise=Banded(3)), divisor=3, steps=9)
     run.fit(x[:3], y[:3])
     assert run.card(delta=1e-5).steps == 9
-    batch = BATCHES.of_records([_bytes_of(x.bfloat16()), _bytes_of(y > 0)], None, count=5, n=N)
+    stored = [part.reshape(len(part), -1).view(torch.uint8).numpy() for part in (x.bfloat16(), y > 0)]
+    batch = BATCHES.of_records(stored, None, count=5, n=N)
     assert set(batch) == set(range(5))
 
 
