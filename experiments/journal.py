@@ -26,10 +26,12 @@ def record(path: Path, run: dict[str, Any]) -> None:
         file.write(json.dumps(run) + "\n")
 
 
-def resuming(work: Path, seed: int) -> dict[str, Any]:
-    """Folder and seed of a run that goes on from what is in its private folder, with other noise than before a kill."""
+def resuming(work: Path | None, seed: int) -> dict[str, Any]:
+    """Folder and seed of a run that goes on from its private folder, with other noise than before a kill; or none."""
     from almoner.training import RunFolder
 
+    if work is None:
+        return {"folder": None, "seed": seed}
     announced = _whole_lines(work / "journal.jsonl").count("\n")
     return {"folder": RunFolder(work, every=1, resume=True), "seed": seed + 1000 * announced}
 

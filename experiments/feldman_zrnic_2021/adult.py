@@ -290,15 +290,8 @@ def _recorded(file: Path) -> dict[str, dict[str, Any]]:
 def _same(one: dict[str, Any], row: Row, seeds: int) -> bool:
     """Whether a recorded row was computed with these settings."""
     kept = (one["steps"], one["k_max"], one["clip"], one["learning_rate"], one["feature_scale"], one["seeds"])
-    same = "control" in one["averaged"] and kept == (
-        row.steps,
-        row.steps + row.extra_steps,
-        row.clip,
-        row.rate,
-        row.scale,
-        seeds,
-    )
-    return same and row.sigma in (None, one["noise_multiplier"])
+    wanted = (row.steps, row.steps + row.extra_steps, row.clip, row.rate, row.scale, seeds)
+    return kept == wanted and row.sigma in (None, one["noise_multiplier"]) and "control" in one["averaged"]
 
 
 if __name__ == "__main__":

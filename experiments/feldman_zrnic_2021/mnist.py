@@ -185,9 +185,7 @@ def run(train, test, setting, seed, *, budget, work, device="cpu"):
     """Train once, or go on; the line to record."""
     torch.manual_seed(seed)
     module = network(device)
-    going_on = (
-        resuming(work, seed) if device == "cpu" else {"folder": None, "seed": seed}
-    )  # seconds are worth no folder
+    going_on = resuming(work if device == "cpu" else None, seed)  # a GPU takes seconds
     watch = Watch(setting, module, train, test)
     odometer = odometers.FeldmanZrnic(delta=DELTA, alpha=ALPHA, step=watch.filter_size)
     trainer = Trainer(

@@ -181,7 +181,7 @@ def run(
     lower = lecuyers_policies.ReduceNoiseOnPlateau(
         by=size.by, least=size.least, every=1, epoch=size.epoch, sigma=size.sigma
     )
-    going_on: dict[str, Any] = {"folder": None, "seed": seed} if work is None else journal.resuming(work, seed)
+    going_on = journal.resuming(work, seed)
     crops = Views(shifted_and_flipped(4), count=1, seed=seed)
     trainer = training.Trainer(
         module,

@@ -162,9 +162,13 @@ def _by_curves(parts: _Parts, epsilon: float, delta: float) -> list[tuple[float,
     accounts["by their Rényi curves, with weights that suit the plan"] = Renyi(epsilon=epsilon, delta=delta, plan=one)
     for why, account in accounts.items():
         with suppress(Unsupported):
-            admits = lambda count, own=account: own.admits(mechanisms.Repeated(one, count))  # noqa: E731
-            candidates.append((last_whole(admits, 0, MOST, relative=1e-3), account, why))
+            candidates.append((_admitted(account, one), account, why))
     return candidates
+
+
+def _admitted(account: Filter, one: mechanisms.Mechanism) -> int:
+    """Rounds that a filter admits whose prices add up: a few questions."""
+    return last_whole(lambda count: account.admits(mechanisms.Repeated(one, count)), 0, MOST, relative=1e-3)
 
 
 def _certain(leaf: mechanisms.Mechanism) -> tuple[Units, Units]:

@@ -39,7 +39,7 @@ def trained(classes, clip, **settings):
 
 
 def alone(model):
-    """What the scores alone say of each kind."""
+    """Probabilities of each kind by the scores alone."""
     return probabilities(model._scores(np.diag(LENGTHS)))
 
 

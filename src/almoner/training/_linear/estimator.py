@@ -482,8 +482,8 @@ class LogisticRegression(PartialFit, ClassifierMixin, PrivateDescent):  # type: 
 
     def predict(self, X: Features) -> NDArray[Any]:
         """The most likely class of each row."""
-        places = self.predict_proba(X).argmax(axis=1)
-        return cast(NDArray[Any], self.classes_[places])
+        scores = self._scores(X)  # whose order probabilities keep
+        return cast(NDArray[Any], self.classes_[scores.argmax(1) if scores.shape[1] > 1 else (scores > 0).ravel() * 1])
 
     def predict_proba(self, X: Features) -> Floats:
         """Probabilities of the classes: (rows, classes); clipped gradients leave scores too sure, which is undone."""
