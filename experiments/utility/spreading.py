@@ -113,19 +113,19 @@ def table(recorded: list[dict[str, Any]]) -> str:
 @figures.styled()
 def draw(recorded: list[dict[str, Any]]) -> "Figure":
     """Accuracy over steps on diabetes130, and who is out of budget; the mean over seeds."""
-    picture = figures.figure(10, 3.6)
+    picture = figures.figure(10, 4.2)
     left, right = picture.subplots(1, 2)
     for rule, style in zip(RULES, ("C2-", "C1-", "C1:", "C0-", "C0:", "C3-", "C3:"), strict=True):
         runs = [row for row in recorded if (row["data"], row["rule"]) == ("diabetes130", rule)]
         left.plot(*np.mean([row["curve"] for row in runs], axis=0).T, style, label=rule)
     left.set(xlabel="step", ylabel="accuracy on test people, percent", title="diabetes130, epsilon 0.3")
-    left.legend()
     eight = [row for row in recorded if (row["data"], row["rule"]) == ("diabetes130", "Algorithm 8, twice as many")]
     out = np.mean([row["out_of_budget"] for row in eight], axis=0)
     right.plot(out[:, 0], out[:, 1], "C0-", label="label: not readmitted")
     right.plot(out[:, 0], out[:, 2], "C1-", label="label: readmitted")
     right.set(xlabel="step", ylabel="percent of people", title="out of budget under Algorithm 8")
     right.legend()
+    picture.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return picture
 
 
