@@ -1,4 +1,4 @@
-"""Measure people per second for clipped sums of gradients: Almoner, plain training and Opacus, on five networks.
+"""Measure people per second for clipped sums of gradients: Almoner, plain training and Opacus, on six networks.
 
     python benchmarks/speed/training.py                        # all networks, two threads, seconds on the clock
     python benchmarks/speed/training.py --threads 1            # one thread, seconds of the processor
@@ -64,6 +64,22 @@ class Block(nn.Module):
         return torch.relu(self.body(x) + self.around(x))
 
 
+class Mobile(nn.Module):
+    """An inverted bottleneck around a depthwise convolution."""
+
+    def __init__(self, width, kernel):
+        super().__init__()
+        wide = 4 * width
+        self.body = nn.Sequential(
+            nn.Conv2d(width, wide, 1, bias=False), nn.GroupNorm(8, wide), nn.ReLU6(),
+            nn.Conv2d(wide, wide, kernel, padding=kernel // 2, groups=wide, bias=False), nn.GroupNorm(8, wide),
+            nn.ReLU6(), nn.Conv2d(wide, width, 1, bias=False), nn.GroupNorm(8, width),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return x + self.body(x)
+
+
 class Recurrent(nn.Module):
     """An LSTM and a linear layer on its last output."""
 
@@ -80,6 +96,14 @@ def resnet():
         nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.GroupNorm(8, 16), nn.ReLU(),
         Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def mobile():
+    return nn.Sequential(
+        nn.Conv2d(3, 24, 3, 2, 1, bias=False), nn.GroupNorm(8, 24), nn.ReLU6(), Mobile(24, 3), Mobile(24, 5),
+        nn.Conv2d(24, 64, 3, 2, 1), Mobile(64, 3), Mobile(64, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(64, 10),
     )  # fmt: skip
 
 
@@ -100,6 +124,7 @@ NETWORKS = {
     "mnist": (mnist, lambda n: torch.randn(n, 1, 28, 28), 10, 2000, 250),
     "mlp": (mlp, lambda n: torch.randn(n, 784), 10, 1024, 128),
     "resnet": (resnet, lambda n: torch.randn(n, 3, 32, 32), 10, 128, 32),
+    "mobile": (mobile, lambda n: torch.randn(n, 3, 32, 32), 10, 128, 32),
     "lstm": (Recurrent, lambda n: torch.randn(n, 48, 3), 2, 1024, 256),
     "transformer": (Classifier, lambda n: torch.randint(5000, (n, 128)), 2, 128, 32),
 }

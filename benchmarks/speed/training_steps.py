@@ -1,4 +1,4 @@
-"""Compare the steps of two checkouts of Almoner: five networks, a sampled step, a stream, and a million accounts.
+"""Compare the steps of two checkouts of Almoner: six networks, a sampled step, a stream, and a million accounts.
 
     python benchmarks/speed/training_steps.py --against PATH/TO/OTHER/src      # everything
     python benchmarks/speed/training_steps.py --against SRC --jobs lstm stream --pairs 20
@@ -94,6 +94,7 @@ JOBS: dict[str, tuple[Callable[..., list[float]], int, int, str]] = {
     "mlp": (lambda n, steps: trainer("mlp", n, steps), 512, 8, "a network with three linear layers on {:,} records"),
     "transformer": (lambda n, steps: trainer("transformer", n, steps), 64, 8, "a small transformer on {:,} texts"),
     "resnet": (lambda n, steps: trainer("resnet", n, steps), 64, 8, "a ResNet with GroupNorm on {:,} images"),
+    "mobile": (lambda n, steps: trainer("mobile", n, steps), 64, 8, "depthwise convolutions on {:,} images"),
     "lstm": (lambda n, steps: trainer("lstm", n, steps), 512, 8, "an LSTM on {:,} sequences"),
     "sampled": (lambda n, steps: trainer("", n, steps, 0.01), 100_000, 40, "DP-SGD at rate 0.01 of {:,} accounts"),
     "accounts": (lambda n, steps: trainer("", n, steps), 1_000_000, 6, "a Trainer with {:,} accounts in a step"),

@@ -232,6 +232,14 @@ MODULES = {
     ),
     "convolution 2d, large": (lambda: nn.Sequential(nn.Conv2d(16, 64, 5, stride=3), *FLAT), image(16)),
     "convolution 2d, groups": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=2, bias=False), *FLAT), image(4)),
+    "convolution 2d, depthwise": (
+        lambda: nn.Sequential(nn.Conv2d(4, 8, (3, 2), stride=2, padding=1, dilation=(1, 2), groups=4), *FLAT),
+        image(4),
+    ),
+    "convolution 1d, depthwise": (
+        lambda: nn.Sequential(nn.Conv1d(2, 2, 4, padding=3, groups=2), nn.Flatten(), nn.LazyLinear(3)),
+        lambda n: torch.randn(n, 2, 11),
+    ),
     "convolution 3d": (
         lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.AdaptiveAvgPool3d(1), nn.Flatten()),
         lambda n: torch.randn(n, 1, 4, 5, 4),
@@ -239,6 +247,10 @@ MODULES = {
     "transposed convolution": (
         lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1), *FLAT),
         image(3, 5),
+    ),
+    "transposed convolution, groups": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2), *FLAT),
+        image(4),
     ),
     "transposed convolution, general": (
         lambda: nn.Sequential(nn.ConvTranspose2d(4, 4, 3, stride=2, groups=2, output_padding=1), *FLAT),

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from almoner import errors
-from almoner.training.gradients import Gradients, _layers, _self_check, check
+from almoner.training.gradients import Gradients, _engine, _layers, _self_check, check
 from almoner.training.gradients._engine import clipping
 from gradient_modules import BY_RECORD, FLAT, MODULES, by_record, setting
 
@@ -178,14 +178,28 @@ def test_numbers_of_records_that_equal_other_sizes_confuse_nothing(records):
         assert (torch.cat([part.reshape(-1) for part in sums]) - rows.sum(0)).norm() <= 1e-5 * norms.sum()
 
 
-def test_a_person_whose_gradient_is_not_finite_is_left_out():
+@pytest.mark.parametrize("name", ["convolution 2d", "convolution 2d, depthwise"])
+def test_a_person_whose_gradient_is_not_finite_is_left_out(name):
     """Their norm is NaN, their weight is zero, and the others' sum is what it would be without them."""
-    module, x, y = setting("convolution 2d")
+    module, x, y = setting(name)
     alone = Gradients(module, BY_RECORD).sums(x[1:], y[1:], 1.0)[0]
-    x[0, 0, 0, 0] = torch.inf
+    x[0, 0, 1, 1] = torch.inf
     sums, norms = Gradients(module, BY_RECORD).sums(x, y, 1.0)
     assert torch.isnan(norms[0])
     assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(sums, alone, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("length", "memory", "at_once"), [(10, None, 543), (1000, None, 16), (1000, 2**16, 8), (4000, None, 8)]
+)
+def test_a_pass_takes_more_memory_where_it_would_hold_few_records(length, memory, at_once, monkeypatch):
+    """By itself a pass takes 2^16 bytes here; for records of 2^13 what sixteen need; of 2^15 the 2^18 that it may."""
+    monkeypatch.setattr(_engine, "MEMORY", 2**16)
+    monkeypatch.setattr(_engine, "MUCH", 2**18)
+    module = nn.Sequential(nn.Conv1d(1, 1, 1), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(1, 3))
+    engine = Gradients(module, BY_RECORD, memory=memory)
+    engine.norms(torch.ones(2, 1, length), torch.zeros(2, dtype=torch.long))
+    assert engine._records_at_once == at_once
 
 
 def test_dropout_trains_and_the_comparison_leaves_the_mode_alone():

@@ -49,7 +49,7 @@ class Compute:
 
     def options(self) -> dict[str, Any]:
         """The options of ``training.Gradients``."""
-        return {"views": self.views} | ({} if self.memory is None else {"memory": self.memory})
+        return {"views": self.views, "memory": self.memory}
 
 
 class Passes(TypedDict, total=False):

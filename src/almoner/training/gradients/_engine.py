@@ -52,7 +52,7 @@ def checked_weights(weigh: Weigh, rows: Tensor, norms: Tensor) -> Tensor:
     return torch.where(torch.isfinite(norms) & normal, weights, 0.0)
 
 
-MEMORY = 2**26
+MEMORY, MUCH, FEW = 2**26, 2**28, 16  # bytes for a pass; up to so many where else it would hold few records
 MOST_RECORDS = 2**12  # never more records at once than this
 IN_HALF = 2**6  # in half precision, where passes have one size: in another a kernel may round all to other digits
 
@@ -69,7 +69,8 @@ class Gradients:
             record alone (no batch normalisation). The first axis of inputs, targets and losses is the record.
         loss: public. Called with the module's output and the targets, gives one loss for each record:
             ``nn.CrossEntropyLoss(reduction="none")``.
-        memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit.
+        memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit. None: 2^26,
+            or for large records what 16 of them need, up to 2^28.
         views: public. Several views of each record, whose gradients are averaged; see ``augmentations``.
 
     Raises:
@@ -80,12 +81,14 @@ class Gradients:
     Source: theory 5.7 (a person's records are summed before anything is clipped).
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, *, memory: float = MEMORY, views: Views | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, loss: Loss, *, memory: float | None = None, views: Views | None = None
+    ) -> None:
         if not isinstance(module, nn.Module):
             raise ArgumentError(f"module={type(module).__name__} must be a torch.nn.Module")
         if not callable(loss):
             raise ArgumentError(f"loss={loss!r} must be a function of the module's output and the targets")
-        _check.positive(memory=memory)
+        _check.given(_check.positive, memory=memory)
         refuse_unsupported(module)
         refuse_precision(module)
         self._recorder = Recorder(module, loss)
@@ -191,7 +194,8 @@ class Gradients:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
             self._recorder.output(few)
         memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
-        most = max(1, min(MOST_RECORDS, int(self._memory * len(few[0]) / (memory * views + 1))))
+        each = (memory * views + 1) / len(few[0])
+        most = max(1, min(MOST_RECORDS, int((self._memory or min(MUCH, max(MEMORY, FEW * each))) / each)))
         if self.half and not self._recorder.slow:
             most = min(IN_HALF, 2 ** (most.bit_length() - 1))
             _self_check.same_bits(self._recorder, most * views, *self._few)

@@ -132,17 +132,16 @@ class Factor(ABC):
 
 @dataclass(slots=True)
 class OuterProducts(Factor):
-    """g is the sum over places of the outer products of b and a; several groups (of a convolution) side by side."""
+    """g is the sum over places of the outer products of b and a."""
 
-    a: Tensor  # (n, t, groups * i)
-    b: Tensor  # (n, t, groups * o)
+    a: Tensor  # (n, t, i)
+    b: Tensor  # (n, t, o)
     shape: torch.Size
     order: tuple[int, ...] | None = None  # of the axes of shape, to make the parameter's
-    groups: int = 1
 
     def squared_norms(self) -> Tensor:
         n, places = self.a.shape[:2]
-        if self.groups == 1 and places == 1:
+        if places == 1:
             return squares(self.a) * squares(self.b)
         if not self._keep_products():
             return self.cheapest().squared_norms()
@@ -155,30 +154,15 @@ class OuterProducts(Factor):
 
     def _keep_products(self) -> bool:
         """True if products of places, in double precision, cost less than building g."""
-        return products_cost_less(self.a.shape[1], self.a.shape[2], self.b.shape[2], self.groups)
+        return products_cost_less(self.a.shape[1], self.a.shape[2], self.b.shape[2])
 
     def gradients(self) -> Tensor:
         return self._dense().gradients()
 
     def _dense(self) -> "Dense":
-        g = self.b.new_empty(self.b.shape[0], *self.shape)
-        self.gradients_into(g)
-        return Dense(g, self.order)
-
-    def gradients_into(self, g: Tensor) -> None:
-        """Write (n, *shape) each person's g, its axes in this factor's order."""
-        n, places = self.a.shape[:2]
-        if self.groups == 1:
-            torch.bmm(self.b.mT, self.a, out=g.view(n, self.b.shape[2], self.a.shape[2]))
-            return
-        a = self.a.view(n, places, self.groups, -1)
-        b = self.b.view(n, places, self.groups, -1)
-        g.copy_(torch.einsum("ntgo,ntgi->ngoi", b, a).view(g.shape))
+        return Dense(torch.bmm(self.b.mT, self.a).view(len(self.b), *self.shape), self.order)
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor) -> None:
-        if self.groups > 1:
-            self._dense().add_weighted_sum(total, weights)
-            return
         a, b = self.a.flatten(0, 1), (self.b * weights[:, None, None]).flatten(0, 1)
         if self.order is not None:
             total += (b.mT @ a).view(self.shape).permute(self.order)
@@ -243,9 +227,9 @@ class Dense(Factor):
         return Dense(g.index_add_(0, torch.div(place, most, rounding_mode="floor"), self.g), self.order)
 
 
-def products_cost_less(places: int, i: int, o: int, groups: int) -> bool:
+def products_cost_less(places: int, i: int, o: int) -> bool:
     """True if inner products of all places, in double precision, cost less than building g, o times i in size."""
-    return groups == 1 and (places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o)
+    return places == 1 or DOUBLE * places * places * (i + o + TRAFFIC) < TRAFFIC * i * o
 
 
 Factors = list[Factor | None]  # one for each parameter; None for a parameter that was not used
@@ -270,7 +254,7 @@ def _combined(factors: Sequence[Factor]) -> Factor:
     """One factor of a parameter that was used several times: its gradient is the sum of all."""
     if len(factors) == 1:
         return factors[0].cheapest()
-    if all(isinstance(factor, OuterProducts) and factor.groups == 1 for factor in factors):
+    if all(isinstance(factor, OuterProducts) for factor in factors):
         products = cast(Sequence[OuterProducts], factors)
         a = torch.cat([factor.a for factor in products], dim=1)
         b = torch.cat([factor.b for factor in products], dim=1)

@@ -204,17 +204,15 @@ def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
 
 def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:
     """Places are the positions of the output; what went in is the patch below each of them."""
-    b = b.movedim(1, -1).reshape(b.shape[0], -1, b.shape[1])
-    return {"weight": _of_patches(layer, x, b, layer.groups)} | _bias(layer, b)
+    return {"weight": _of_kernel(layer, x, b)} | _bias(layer, b.flatten(2).mT)
 
 
 def transposed(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:
     """A transposed convolution is a convolution backwards: what went in and what came out change places."""
-    if layer.groups != 1 or any(layer.output_padding):
+    if any(layer.output_padding):
         given, given_tree = tree_flatten(((x,), {}))
         return general(type(layer).__name__, layer, Call(given, given_tree, (FIRST, FIRST), [True], len(x)), [b])
-    x = x.movedim(1, -1).reshape(x.shape[0], -1, x.shape[1])
-    return {"weight": _of_patches(layer, b, x, 1)} | _bias(layer, b.movedim(1, -1).flatten(1, -2))
+    return {"weight": _of_kernel(layer, b, x)} | _bias(layer, b.flatten(2).mT)
 
 
 def embedding(layer: nn.Embedding, x: Tensor, b: Tensor) -> ByName:
@@ -281,25 +279,37 @@ def general(name: str, layer: nn.Module, call: Call, bs: Sequence[Tensor | None]
     return {each: Dense(gradient) for each, gradient in gradients.items()}
 
 
-def _of_patches(layer: _ConvNd, x: Tensor, b: Tensor, groups: int) -> Factor:
-    """The factor of a kernel from the image under it and (n, places, channels) the other side.
+def _of_kernel(layer: _ConvNd, x: Tensor, b: Tensor) -> Factor:
+    """The factor of a kernel from the image under it and the other side.
 
     Patches are much larger than the image: without inner products few records' are made at a time, to stay in a cache.
     """
+    if layer.groups > 1:
+        return Dense(_of_groups(layer, x, b))
+    b = b.movedim(1, -1).flatten(1, -2)
     out, channels, *kernel = layer.weight.shape
     shape = torch.Size((out, *kernel, channels))  # in which patches give the weight
     order = (0, len(kernel) + 1, *range(1, len(kernel) + 1))  # of these axes, to make (out, channels, kernel)
-
-    def products(rows: slice) -> OuterProducts:
-        return OuterProducts(_patches(layer, x[rows]), b[rows], shape, order, groups)
-
-    places, patch = b.shape[1], prod(shape[1:]) * groups
-    if _factors.products_cost_less(places, patch, b.shape[2], groups):
-        return products(slice(None))
-    g = b.new_empty(b.shape[0], *shape)
+    places, patch = b.shape[1], prod(shape[1:])
+    if _factors.products_cost_less(places, patch, out):
+        return OuterProducts(_patches(layer, x), b, shape, order)
+    g = b.new_empty(len(b), out, patch)
     for rows in _few_at_once(x, places * patch):
-        products(rows).gradients_into(g[rows])
-    return Dense(g, order)
+        torch.bmm(b[rows].mT, _patches(layer, x[rows]), out=g[rows])
+    return Dense(g.view(len(b), *shape), order)
+
+
+def _of_groups(layer: _ConvNd, x: Tensor, b: Tensor) -> Tensor:
+    """(n, *weight) the image convolved with the other side, each record and group by itself: without patches."""
+    n, (out, channels, *kernel) = len(b), layer.weight.shape
+    x = _padded(layer, x)
+    x = x.reshape(n * layer.groups, channels, *x.shape[2:]).transpose(0, 1)
+    b = b.reshape(n * out, 1, *b.shape[2:])
+    convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[len(kernel) - 1]
+    g = convolve(x, b, stride=layer.dilation, dilation=layer.stride, groups=n * layer.groups)
+    for axis, size in enumerate(kernel, 2):
+        g = g.narrow(axis, 0, size)
+    return g.transpose(0, 1).reshape(n, *layer.weight.shape)
 
 
 def _places(x: Tensor) -> Tensor:
@@ -317,22 +327,23 @@ def _few_at_once(x: Tensor, numbers: int) -> list[slice]:
     return [slice(start, start + at_once) for start in range(0, n, at_once)]
 
 
-def _patches(layer: _ConvNd, x: Tensor) -> Tensor:
-    """(n, positions, groups * kernel * channels of a group) what each position of the output saw, channels fastest."""
+def _padded(layer: _ConvNd, x: Tensor) -> Tensor:
     widths, mode = list(layer._reversed_padding_repeated_twice), layer.padding_mode
     if mode == "zeros" and not isinstance(layer.padding, str):
         widths = [width for size in reversed(layer.padding) for width in (size, size)]
-    x = functional.pad(x, widths, mode="constant" if mode == "zeros" else mode) if any(widths) else x
-    x = x.movedim(1, -1)
+    return functional.pad(x, widths, mode="constant" if mode == "zeros" else mode) if any(widths) else x
+
+
+def _patches(layer: _ConvNd, x: Tensor) -> Tensor:
+    """(n, positions, kernel * channels) what each position of the output saw, channels fastest."""
+    x = _padded(layer, x).movedim(1, -1)
     spatial = x.dim() - 2
     for axis in range(spatial):
         reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
         x = x.unfold(1 + axis, reach, layer.stride[axis])
     for axis in range(spatial):
         x = x.movedim(-spatial, -1)[..., :: layer.dilation[axis]]
-    x = x.reshape(*x.shape[: 1 + spatial], layer.groups, -1, *x.shape[2 + spatial :])
-    order = (0, *range(1, 2 + spatial), *range(3 + spatial, 3 + 2 * spatial), 2 + spatial)
-    x = x if x.shape[2 + spatial] == 1 else x.permute(order)  # of one channel the same, and faster to copy
+    x = x if x.shape[1 + spatial] == 1 else x.movedim(1 + spatial, -1)  # of one channel the same, faster to copy
     return x.reshape(x.shape[0], prod(x.shape[1 : 1 + spatial]), -1)
 
 
