@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import stats
+
 from almoner.report import figures
 
 DOCS = Path(__file__).parents[1] / "docs" / "experiments"
@@ -30,6 +33,21 @@ def insert(page: Path, text: str, name: str = "table") -> None:
     begin, end = _marks(name)
     before, after = (page.read_text(encoding="utf-8") if page.is_file() else begin + end + "\n").split(begin)
     page.write_text(before + begin + text + end + after.split(end, 1)[1], encoding="utf-8")
+
+
+def half_width(values: Any) -> Any:
+    """Half the width of the 95 % interval of the mean over the first axis, by Student's t; infinite for one value."""
+    if len(values) < 2:
+        return np.full(np.shape(values)[1:], np.inf)
+    return stats.t.ppf(0.975, len(values) - 1) * np.std(values, axis=0, ddof=1) / np.sqrt(len(values))
+
+
+def interval(values: Any) -> str:
+    """The mean of numbers, one for each seed, with its 95 % interval; one number alone; nothing for none."""
+    if len(values) < 2:
+        return "".join(f"{value:+.2f}" for value in values)
+    mean, half = np.mean(values), half_width(values)
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
 def save(name: str, numbers: Any, table: str, picture: Any = None, out: Path = DOCS) -> None:

@@ -70,13 +70,7 @@ def spread(values: Any, form: str) -> str:
 
 def paired(plain: Any, filtered: Any) -> str:
     """The mean of paired differences with its 95 % interval."""
-    from scipy import stats
-
-    gain = np.subtract(filtered, plain)
-    if len(gain) < 2:
-        return f"{gain.mean():+.2f}"
-    half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
-    return f"{gain.mean():+.2f} [{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}]"
+    return pages.interval(np.subtract(filtered, plain))
 
 
 def decided(interval: str) -> str:

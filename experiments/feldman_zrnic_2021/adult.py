@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from almoner import training
 from almoner.errors import DataError
@@ -215,8 +214,7 @@ def _mean(values: Any) -> dict[str, Any]:
 
 def _difference(paired: Any) -> dict[str, float]:
     """The mean of paired differences with its 95 % interval, by Student's t."""
-    half = stats.t.ppf(0.975, len(paired) - 1) * np.std(paired, ddof=1) / np.sqrt(len(paired))
-    mean = np.mean(paired)
+    mean, half = np.mean(paired), pages.half_width(paired)
     return {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
 
 

@@ -2,6 +2,7 @@
 
     python experiments/feldman_zrnic_2021/descent.py            # a quarter of an hour a linear row on one core
     python experiments/feldman_zrnic_2021/descent.py --only 4 --workers 8    # the paper's network, on a GPU
+    python experiments/feldman_zrnic_2021/descent.py --only 5    # the same at 3.0: six hours of one core
     python experiments/feldman_zrnic_2021/descent.py --quick    # one trial, two seeds, 1,000 people; nothing is written
 
 Measures the accuracy on the test files of one model, trained with all people in every step (GD) or with a Poisson
@@ -12,13 +13,15 @@ rates, judged on a quarter of the training people; the network's trials train on
 scaled to their number. The chosen setting is then trained on all training people with five seeds (three of the
 network), and the test file is read once for each.
 
-Each finished run is appended to experiments/results/descent.jsonl, and is not run again. A GPU is used where there is
-one. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same
-machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
+Each finished run is appended to experiments/results/descent.jsonl, and is not run again; on a processor a run of the
+network with everybody in each step goes on from its folder in ``--work``. A GPU is used where there is one. The noise
+is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same machine with
+the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -31,7 +34,6 @@ import numpy as np
 import torch
 from adult import SCHEMAS, data_folder, features
 from mnist import compute, images, network, usual_device
-from scipy import stats
 from torch import nn
 
 from almoner import odometers
@@ -40,14 +42,21 @@ from almoner.training import Poisson, Target, Trainer
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 import pages  # noqa: E402
-from journal import machine, record, recorded  # noqa: E402
+from journal import machine, record, recorded, resuming  # noqa: E402
 
 DELTA = 1e-5
 LINEAR, NETWORK = "MNIST, 10,000 images", "MNIST, the paper's network"
-TASKS = (("Adult", 1.2), (LINEAR, 1.2), (LINEAR, 3.0), ("Adult", 0.3), (NETWORK, 1.19))
-OWN_PLANS = {"GD": ((None, 100), (None, 200), (None, 400)), "SGD": ((0.02, 300), (0.02, 1000), (0.1, 300))}
-PLANS = dict.fromkeys(("Adult", LINEAR), OWN_PLANS) | {
-    NETWORK: {"GD": ((None, 115), (None, 230), (None, 460)), "SGD": ((0.0043, 3500), (0.0125, 1500), (0.025, 750))}
+TASKS = (("Adult", 1.2), (LINEAR, 1.2), (LINEAR, 3.0), ("Adult", 0.3), (NETWORK, 1.19), (NETWORK, 3.0))
+OWN = {"GD": ((None, 100), (None, 200), (None, 400)), "SGD": ((0.02, 300), (0.02, 1000), (0.1, 300))}
+PLANS = dict.fromkeys(TASKS[:4], OWN) | {
+    (NETWORK, 1.19): {
+        "GD": ((None, 115), (None, 230), (None, 460)),
+        "SGD": ((0.0043, 3500), (0.0125, 1500), (0.025, 750)),
+    },
+    (NETWORK, 3.0): {
+        "GD": ((None, 219), (None, 438), (None, 875)),
+        "SGD": ((0.025, 750), (0.025, 1500), (0.05, 750)),
+    },
 }
 """Sample rates (None: everybody), and steps."""
 RATES = {
@@ -57,7 +66,9 @@ RATES = {
     (LINEAR, "SGD"): (0.3, 0.9, 2.7),
     (NETWORK, "GD"): (1.5, 3.0, 6.0),
     (NETWORK, "SGD"): (0.25, 0.75, 2.25),
+    (NETWORK, 3.0, "SGD"): (0.75, 2.25, 6.75),
 }
+"""Learning rates, of a task or of a task at an epsilon: at 1.19 the network chose the highest for DP-SGD."""
 CLIP = {"Adult": 0.7, LINEAR: 1.0, NETWORK: 1.0}
 SEEDS = {"Adult": 5, LINEAR: 5, NETWORK: 3}
 TRIED_ON = {"Adult": 1.0, LINEAR: 1.0, NETWORK: 1 / 3}
@@ -120,8 +131,8 @@ def _trainer(module, budget, rate, steps, noise_multiplier, clip, learning_rate,
     )
 
 
-def train(job, folder, few, device):
-    """Train once; percent of right answers, and seconds."""
+def train(job, folder, few, work, device):
+    """Train once, or go on in the folder; percent of right answers, and seconds since it was last begun."""
     started = time.perf_counter()
     whole, test, inside, held = loaded(job.task, folder, few, device)
     (x, y), (x_judged, y_judged) = (whole, test) if job.seed else (inside, held)
@@ -137,12 +148,16 @@ def train(job, folder, few, device):
     if not job.seed and TRIED_ON[job.task] < 1:  # as noisy for the model as among all who are not held out
         noise, budget = noise * TRIED_ON[job.task], odometers.Renyi(delta=DELTA)
     how = budget, job.sample_rate, job.steps, noise, CLIP[job.task], job.learning_rate
-    done = _trainer(module, *how, len(x), job.seed, device).fit(x, y)
+    long = job.task == NETWORK and job.sample_rate is None and device == "cpu" and not few
+    own = work / "-".join(str(part) for part in (job.epsilon, job.steps, job.learning_rate, job.seed))
+    going_on = resuming(own if long else None, job.seed)
+    done = _trainer(module, *how, len(x), going_on["seed"], device).fit(x, y, folder=going_on["folder"])
     if done.step != job.steps and not done.reason.startswith("the parameters have exploded"):
         raise RuntimeError(f"only {done.step} of {job.steps} steps fit")
     with torch.no_grad():
         answers = torch.cat([module(part).argmax(1) for part in x_judged.split(5000)])
     found = round(100 * float(answers.eq(y_judged).double().mean()), 3)
+    shutil.rmtree(own, ignore_errors=True)
     return found, round(time.perf_counter() - started, 1)
 
 
@@ -188,7 +203,8 @@ def compare(tasks, runs, *, few):
     jobs = {}
     for task, epsilon in tasks:
         for way in ("GD", "SGD"):
-            grid = [(*plan, rate) for plan in PLANS[task][way] for rate in RATES[task, way]][: 1 if few else None]
+            rates = RATES.get((task, epsilon, way), RATES[task, way])
+            grid = [(*plan, rate) for plan in PLANS[task, epsilon][way] for rate in rates][: 1 if few else None]
             jobs[task, epsilon, way] = [
                 Job(task, epsilon, *each, least_noise(task, epsilon, *each[:2]), 0) for each in grid
             ]
@@ -225,13 +241,11 @@ def table(results):
     for one in results:
         gd, sgd = one["GD"], one["SGD"]
         gaps = np.asarray(gd["test"]) - np.asarray(sgd["test"])
-        spread = stats.t.ppf(0.975, len(gaps) - 1) * np.std(gaps, ddof=1) / np.sqrt(len(gaps))
         a, b = (f"{np.mean(each['test']):.2f} ± {np.std(each['test'], ddof=1):.2f}" for each in (gd, sgd))
         lines.append(
             f"| {one['task']} | {one['epsilon']:g} | {gd['steps']}, {gd['learning_rate']:g}, "
             f"{gd['noise_multiplier']:.2f} | {a} | {sgd['sample_rate']:g}, {sgd['steps']}, {sgd['learning_rate']:g}, "
-            f"{sgd['noise_multiplier']:.3f} | {b} | {np.mean(gaps):+.2f} "
-            f"[{np.mean(gaps) - spread:+.2f}, {np.mean(gaps) + spread:+.2f}] | {len(gaps)} |"
+            f"{sgd['noise_multiplier']:.3f} | {b} | {pages.interval(gaps)} | {len(gaps)} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -245,6 +259,7 @@ def main():
     parser.add_argument("--device", default=usual_device(), help="cpu or cuda; a GPU where there is one")
     parser.add_argument("--workers", type=int, default=1, help="so many runs side by side")
     parser.add_argument("--out", type=Path, default=pages.DOCS)
+    parser.add_argument("--work", type=Path, default=Path("descent-checkpoints"), help="a folder, private")
     given = parser.parse_args()
     folder = given.data or data_folder().parent
     file = given.out / "descent.json"
@@ -253,7 +268,7 @@ def main():
     tasks = [task for task in (TASKS[:2] if given.quick else [TASKS[row] for row in given.only]) if task not in known]
     pool = ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) if given.workers > 1 else None
     journal = None if given.quick else pages.results(given.out) / "descent.jsonl"
-    results += compare(tasks, Runs(journal, pool, folder, given.quick, given.device), few=given.quick)
+    results += compare(tasks, Runs(journal, pool, folder, given.quick, given.work, given.device), few=given.quick)
     if not given.quick:
         pages.save("descent", results, table(results), out=given.out)
     print(table(results))

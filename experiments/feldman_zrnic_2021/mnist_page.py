@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from mnist import CLOSE, FILTER_SIZE, LOOKS, PRINTED
-from scipy import stats
 
 from almoner.report.figures import INK, figure, styled
 
@@ -49,7 +48,7 @@ def _printed_row(row, people, device, chosen):
     paper = [f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in (row.plain, row.filtered)]
     plain, filtered = (np.asarray([one[name] for one in chosen]) for name in ("at_steps", "accuracy"))
     left = [100 * one["active"][-1][1] for one in chosen if one["active"]]
-    cells = [_mean(plain), _mean(filtered), _gap(filtered - plain), f"{np.mean(left):.1f} %" if left else "-"]
+    cells = [_mean(plain), _mean(filtered), pages.interval(filtered - plain), f"{np.mean(left):.1f} %" if left else "-"]
     first = [f"{row.epsilon:g}", f"{people:,}", f"{row.steps}, {row.k_max}"]
     return f"| {' | '.join([*first, *cells, *paper, f'{len(chosen)}, {device}'])} |"
 
@@ -84,7 +83,7 @@ def control_table(runs):
         for name, found in (("the last", last), ("mean of the last ten", late)):
             plain, filtered, planned = np.transpose(found)
             gaps = (filtered - plain, filtered - planned, planned - plain)
-            cells = [f"{epsilon:g}, {name}", *map(_mean, (plain, filtered, planned)), *map(_gap, gaps)]
+            cells = [f"{epsilon:g}, {name}", *map(_mean, (plain, filtered, planned)), *map(pages.interval, gaps)]
             lines.append(f"| {' | '.join(cells)} | {len(pairs)} |")
     return "\n".join(lines) + "\n"
 
@@ -111,14 +110,6 @@ def _mean(values):
     if len(values) < 2:
         return f"{values[0]:.2f}"
     return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
-
-
-def _gap(values):
-    """The mean of paired differences, with its 95 % interval by Student's t where there are several."""
-    if len(values) < 2:
-        return f"{values[0]:+.2f}"
-    spread = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):+.2f} [{np.mean(values) - spread:+.2f}, {np.mean(values) + spread:+.2f}]"
 
 
 def own_table(runs):

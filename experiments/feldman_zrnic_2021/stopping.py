@@ -27,7 +27,6 @@ import mnist
 import numpy as np
 import torch
 from adult import DELTA, OURS, PRINTED, RAW, SCHEMAS, data_folder, features
-from scipy import stats
 from torch import nn
 
 from almoner import filters
@@ -255,10 +254,7 @@ def _row(name, way, moment, found):
     what = {"k": "k", "k_max": "printed k_max" if printed else "k_max of the table", "longest": f"{times} k"}
     stops = what.get(moment) or f"{100 * float(moment):g} % out"
     gaps = [one[moment]["averaged"] - one["k"]["averaged"] for one in found]
-    gap = "-"
-    if len(gaps) > 1 and moment != "k":
-        spread = stats.t.ppf(0.975, len(gaps) - 1) * np.std(gaps, ddof=1) / sqrt(len(gaps))
-        gap = f"{np.mean(gaps):+.2f} [{np.mean(gaps) - spread:+.2f}, {np.mean(gaps) + spread:+.2f}]"
+    gap = "-" if moment == "k" else pages.interval(gaps)
     counted, error = mean("counted"), mean("standard_error")
     return (
         f"| {name}, {way} | {stops} | {mean('step'):.0f} | "

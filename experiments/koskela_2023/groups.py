@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from almoner import filters, individual, mechanisms
 from almoner.curves import gaussian
@@ -242,11 +241,10 @@ def clipping(
         for times in LONGER:
             longer = replace(now, last=round(times * now.steps))
             runs = np.array([accuracy(data, longer, seed, filtered=True) for seed in range(seeds)])
-            half = stats.t.ppf(0.975, seeds - 1) * np.std(runs - plain, ddof=1) / np.sqrt(seeds)
             row["filtered"][str(times)] = {
                 "mean": float(runs.mean()),
                 "difference": float((runs - plain).mean()),
-                "half_width": float(half),
+                "half_width": float(pages.half_width(runs - plain)),
             }
         rows.append(row)
         print(f"clip {now.clip:.3g}: done", flush=True)

@@ -20,7 +20,6 @@ import numpy as np
 import optuna
 import phenotypes
 from groups import Data
-from scipy import stats
 from section6 import BUDGETS, Journal, Settings, trained
 from section6_page import pages
 
@@ -72,7 +71,7 @@ def table(lines: list[dict[str, Any]], grid: list[dict[str, Any]]) -> str:
             own, other = at(runs, epoch), at(kept, epoch)
             seeds = sorted(set(own) & set(other))
             gain = np.array([own[seed] - other[seed] for seed in seeds])
-            cells += [f"{np.mean(list(own.values())):.2f}", "" if runs is kept else interval(gain)]
+            cells += [f"{np.mean(list(own.values())):.2f}", "" if runs is kept else pages.interval(gain)]
         tried = [each for each in tried if name != "a grid" or each["clip"] in GRID_CLIPS]
         best = max(each["auc"] for each in tried)
         rows.append(
@@ -89,12 +88,6 @@ GRID_CLIPS = (0.2, 0.4, 0.8)
 def at(runs: list[dict[str, Any]], epoch: int) -> dict[int, float]:
     """The AUC-ROC of each seed at an epoch, in percent."""
     return {run["seed"]: 100 * run["auc"][run["epoch"].index(epoch)] for run in runs}
-
-
-def interval(gain: Any) -> str:
-    """The mean of paired differences with its interval."""
-    half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
-    return f"{gain.mean():+.2f} [{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}]"
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from almoner.report.figures import figure, styled, thousands
 
@@ -33,8 +32,7 @@ def interval(values: Any) -> tuple[Any, Any]:
     table = np.asarray(values, dtype=np.float64)
     if len(table) < 2:
         return table.mean(axis=0), np.zeros(table.shape[1:])
-    half = stats.t.ppf(0.975, len(table) - 1) * table.std(axis=0, ddof=1) / np.sqrt(len(table))
-    return table.mean(axis=0), half
+    return table.mean(axis=0), pages.half_width(table)
 
 
 def cell(values: Sequence[float], form: str = "{:+.3f}") -> str:

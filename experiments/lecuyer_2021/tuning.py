@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from almoner import filters, individual, training
@@ -253,18 +252,10 @@ def table(results: list[dict[str, Any]], kind: str) -> str:
             label += " (the default)" if (kind, how) == ("rates", DEFAULT) else ""
             lines.append(
                 f"| {epsilon:g} | {label} | {len(rows)} | {np.mean(right):.2f} ({min(right):.2f}, {max(right):.2f}) | "
-                f"{'' if how == 'tuned' else interval(gain)} | "
+                f"{'' if how == 'tuned' else pages.interval(gain)} | "
                 f"{100 * max(row['most spent of a budget'] for row in rows.values()):.1f} |"
             )
     return "\n".join(lines) + "\n"
-
-
-def interval(values: list[float]) -> str:
-    """The mean, and its 95 % interval by Student's t."""
-    if len(values) < 2:
-        return "-"
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):+.2f} [{np.mean(values) - half:+.2f}, {np.mean(values) + half:+.2f}]"
 
 
 @figures.styled()

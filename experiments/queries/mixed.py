@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from scipy import stats
 
 from almoner import filters
 from almoner.queries import Histogram, People, Session, Sum, Table
@@ -327,8 +326,8 @@ def summary(done: list[Plan]) -> dict[str, Any]:
         gains = {}
         for name in ("cap", "hindsight"):
             ratio = means["accounts"] / means[name] - 1
-            half = stats.t.ppf(0.975, len(ratio) - 1) * ratio.std(ddof=1) / np.sqrt(len(ratio))
             parts = ratio.reshape(len(found[name]), -1).mean(axis=1)
+            half = float(pages.half_width(ratio))
             gains[name] = {"mean": ratio.mean(), "half": half, "splits": [parts.min(), parts.max()]}
         errors_of = {name: [*each.mean(axis=0), means[name].mean()] for name, each in runs.items()}
         plans = {name: each[0]["plan"] for name, each in found.items()}

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "utility")]
@@ -185,12 +184,8 @@ def table(runs: list[dict[str, Any]]) -> str:
         own = {rule: accuracies(runs, data=name, epsilon=epsilon, rule=rule) for rule in RULES}
         if min(map(len, own.values())) < 2:
             continue
-        cells = [f"{own[first].mean():.2f}"]
-        for rule in others:
-            gain = own[rule] - own[first]
-            half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
-            between = f"{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}"
-            cells.append(f"{own[rule].mean():.2f} ({gain.mean():+.2f} [{between}])")
+        gains = [f"{own[rule].mean():.2f} ({pages.interval(own[rule] - own[first])})" for rule in others]
+        cells = [f"{own[first].mean():.2f}", *gains]
         lines.append(f"| {name} | {epsilon:g} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

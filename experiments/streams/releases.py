@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -201,14 +200,6 @@ def judged(rows: list[dict[str, Any]], cell: Cell, rule: str) -> Any:
     return np.array([found[seed] for seed in sorted(found)])
 
 
-def interval(values: Any) -> str:
-    """The mean, and its 95 % interval over seeds."""
-    if len(values) < 2:
-        return f"{np.mean(values):+.2f}"
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():+.2f} [{values.mean() - half:+.2f}, {values.mean() + half:+.2f}]"
-
-
 def shown(values: Any) -> str:
     """The mean and the standard deviation over seeds."""
     return f"{values.mean():.2f} ± {values.std(ddof=1) if len(values) > 1 else 0:.2f}" if len(values) else ""
@@ -225,7 +216,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         if not all(map(len, each)):
             continue
         once = judged(rows, replace(cell, releases=1), ONCE)
-        gains = [interval(each[2] - other) for other in each[:2]]
+        gains = [pages.interval(each[2] - other) for other in each[:2]]
         start = [cell.data, f"{cell.epsilon:g}", str(cell.releases)]
         lines.append("| " + " | ".join([*start, *map(shown, [*each, once]), *gains]) + " |")
     lines += ["", "| data | epsilon | releases | rule | clip | rate | m |", "|---|---|---|---|---|---|---|"]

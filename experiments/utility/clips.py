@@ -21,7 +21,6 @@ from torch import nn
 sys.path.append(str(Path(__file__).parents[1]))
 import pages
 from journal import record, recorded
-from scipy import stats
 from tables import Data, held_out, load
 
 from almoner import filters, training
@@ -91,9 +90,7 @@ def table(runs: list[dict[str, Any]]) -> str:
         for rule in others:
             found = accuracies(runs, clip, rule)
             gain, ends = found - fixed, [row["last clip"] for row in rows_of(runs, stage="test", rule=rule, clip=clip)]
-            half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
-            between = f"{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}"
-            cells += [f"{found.mean():.2f}", f"{gain.mean():+.2f} [{between}]", f"{min(ends):.2g} to {max(ends):.2g}"]
+            cells += [f"{found.mean():.2f}", pages.interval(gain), f"{min(ends):.2g} to {max(ends):.2g}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "koskela_2023")]
 import pages
@@ -100,12 +99,8 @@ def table(recorded: list[dict[str, Any]]) -> str:
         for rule, accuracy in by_rule.items():
             if not accuracy:
                 continue
-            gain = np.array([accuracy[seed] - by_rule["plain"][seed] for seed in accuracy if seed in by_rule["plain"]])
-            half = (
-                stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.inf
-            )
-            interval = f"{gain.mean():+.2f} [{gain.mean() - half:+.2f}, {gain.mean() + half:+.2f}]"
-            against = "" if rule == "plain" else interval
+            gain = [accuracy[seed] - by_rule["plain"][seed] for seed in accuracy if seed in by_rule["plain"]]
+            against = "" if rule == "plain" else pages.interval(gain)
             lines.append(f"| {name} | {rule} | {np.mean(list(accuracy.values())):.2f} | {against} |")
     return "\n".join(lines)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from almoner.curves import gaussian
 from almoner.report import figures
@@ -132,11 +131,7 @@ def rules_table(runs: list[dict[str, Any]]) -> str:
 
 def gain(own: dict[int, float], other: dict[int, float]) -> str:
     """The mean of differences, paired by seed, with its 95 % interval; nothing where there are none."""
-    apart = np.array([own[seed] - other[seed] for seed in own if seed in other])
-    if not len(apart):
-        return ""
-    half = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / sqrt(len(apart)) if len(apart) > 1 else np.inf
-    return f"{apart.mean():+.2f} [{apart.mean() - half:+.2f}, {apart.mean() + half:+.2f}]"
+    return pages.interval([own[seed] - other[seed] for seed in own if seed in other])
 
 
 def bases(runs: list[dict[str, Any]]) -> str:
