@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from adult import SCHEMAS, data_folder, features
-from mnist import compute, images, network, usual_device
+from mnist import images, network, usual_device
 from torch import nn
 
 from almoner import odometers
@@ -114,7 +114,7 @@ def least_noise(task, epsilon, rate, steps):
     return _trainer(nn.Linear(2, 2), budget, rate, steps, None, CLIP[task], 1.0, 10, 0).noise_multiplier
 
 
-def _trainer(module, budget, rate, steps, noise_multiplier, clip, learning_rate, n, seed, device="cpu"):
+def _trainer(module, budget, rate, steps, noise_multiplier, clip, learning_rate, n, seed):
     return Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),
@@ -126,7 +126,6 @@ def _trainer(module, budget, rate, steps, noise_multiplier, clip, learning_rate,
         steps=steps,
         individual=False,
         sampling=None if rate is None else Poisson(rate),
-        compute=compute(device),
         seed=seed,
     )
 
@@ -151,7 +150,7 @@ def train(job, folder, few, work, device):
     long = job.task == NETWORK and job.sample_rate is None and device == "cpu" and not few
     own = work / "-".join(str(part) for part in (job.epsilon, job.steps, job.learning_rate, job.seed))
     going_on = resuming(own if long else None, job.seed)
-    done = _trainer(module, *how, len(x), going_on["seed"], device).fit(x, y, folder=going_on["folder"])
+    done = _trainer(module, *how, len(x), going_on["seed"]).fit(x, y, folder=going_on["folder"])
     if done.step != job.steps and not done.reason.startswith("the parameters have exploded"):
         raise RuntimeError(f"only {done.step} of {job.steps} steps fit")
     with torch.no_grad():

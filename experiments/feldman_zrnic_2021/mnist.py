@@ -36,7 +36,7 @@ from torch import nn
 from torch.func import functional_call
 
 from almoner import filters, mechanisms, odometers
-from almoner.training import Compute, FullBatch, Trainer
+from almoner.training import FullBatch, Trainer
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
@@ -112,11 +112,6 @@ def network(device="cpu"):
         return module.to(memory_format=torch.channels_last)
     torch.backends.cudnn.deterministic = True  # so that a seed repeats a run
     return module.to(device)
-
-
-def compute(device):
-    """The memory of a pass: a GPU takes as many records at once as may be."""
-    return Compute() if device == "cpu" else Compute(memory=2.0**33)
 
 
 def right(module, values, x, y):
@@ -198,7 +193,6 @@ def run(train, test, setting, seed, *, budget, work, device="cpu"):
         divisor=len(train[0]),
         steps=setting.steps,
         sampling=FullBatch(pace=0.0, extra_steps=setting.k_max - setting.steps),  # Algorithm 8
-        compute=compute(device),
         seed=going_on["seed"],
     )
     watch.trainer = trainer

@@ -208,7 +208,6 @@ def run_mnist(place, seed, device, few=None, *, factor=2, steps=None):
         divisor=len(y),
         steps=steps,
         sampling=FullBatch(pace=0.0, extra_steps=counts - steps),
-        compute=mnist.compute(device),
         seed=seed,
     )
     done = trainer.fit(x, y, callbacks=[look], watch=count)

@@ -44,7 +44,7 @@ import lecuyers_policies  # noqa: E402
 import pages  # noqa: E402
 from data_sets import cifar10  # noqa: E402
 from imagenet import Images  # noqa: E402
-from policies import MEMORY, accuracy, planned_epsilon, spread  # noqa: E402
+from policies import accuracy, planned_epsilon, spread  # noqa: E402
 from replay import curves  # noqa: E402
 
 PARTS, NOISES = ("last layer", "whole network"), ("noise 1", "falling noise")
@@ -194,7 +194,7 @@ def run(
         individual=False,
         noise_multiplier=size.first if falling else size.least,
         sampling=training.Poisson(size.rate),
-        compute=training.Compute(views=crops, memory=MEMORY[train.x.device.type]) if whole else None,
+        compute=training.Compute(views=crops) if whole else None,
         seed=going_on["seed"],
     )
     with suppress(Enough):

@@ -44,8 +44,6 @@ from resnet9 import resnet9  # noqa: E402
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # published
 POLICIES = ("fixed", "adaptive noise", "adaptive batch")
-MEMORY = {"cpu": 2**26, "cuda": 1.5e10}
-"""Bytes for the gradients of some records at once."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def run(
             now.stop("the time is over")
 
     crops = Views(shifted_and_flipped(4), count=1, seed=seed)
-    compute = None if size.model == "linear" else training.Compute(views=crops, memory=MEMORY[device])
+    compute = None if size.model == "linear" else training.Compute(views=crops)
     trainer = training.Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),

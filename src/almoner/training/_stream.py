@@ -87,7 +87,7 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
         sampling, compute, beside = sampling or FullBatch(), compute or Compute(), watched(watch)
         _check_for_stream(sampling, compute, beside)
         kept = RunFolder.of(folder)
-        self._gradients = Gradients(module, loss, **compute.options())
+        self._gradients = Gradients(module, loss, views=compute.views, memory=compute.memory)
         if self._gradients.shards:
             raise Unsupported("module: a stream is trained by one process: give it a module that is in no parts")
         check_optimizer(optimizer, self._gradients.parameters)

@@ -117,7 +117,7 @@ class Trainer(OfModule):
         if not isinstance(sampling, FixedBatches):
             checked_sampling(sampling)
         self._seed, self._processes = seed, Processes(compute.group)
-        self._gradients = Gradients(module, loss, **compute.options())
+        self._gradients = Gradients(module, loss, views=compute.views, memory=compute.memory)
         self._processes.use(self._gradients.shards)
         check_optimizer(optimizer, self._gradients.parameters)
         self._module, self._optimizer, self._given = module, optimizer, budget

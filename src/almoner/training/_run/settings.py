@@ -47,10 +47,6 @@ class Compute:
     memory: float | None = None
     group: Any = None
 
-    def options(self) -> dict[str, Any]:
-        """The options of ``training.Gradients``."""
-        return {"views": self.views, "memory": self.memory}
-
 
 class Passes(TypedDict, total=False):
     """Public numbers of which sampling and steps are made; see ``training.Trainer``."""

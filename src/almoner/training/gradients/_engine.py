@@ -70,7 +70,7 @@ class Gradients:
         loss: public. Called with the module's output and the targets, gives one loss for each record:
             ``nn.CrossEntropyLoss(reduction="none")``.
         memory: public, bytes. About how much memory a pass may use; records are taken in chunks that fit. None: 2^26,
-            or for large records what 16 of them need, up to 2^28.
+            or for large records what 16 of them need, up to 2^28; on a GPU an eighth of the GPU's.
         views: public. Several views of each record, whose gradients are averaged; see ``augmentations``.
 
     Raises:
@@ -195,7 +195,10 @@ class Gradients:
             self._recorder.output(few)
         memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
         each = (memory * views + 1) / len(few[0])
-        most = max(1, min(MOST_RECORDS, int((self._memory or min(MUCH, max(MEMORY, FEW * each))) / each)))
+        usual, device = min(MUCH, max(MEMORY, FEW * each)), self._parameters[0].device
+        if device.type == "cuda":
+            usual = torch.cuda.get_device_properties(device).total_memory / 8
+        most = max(1, min(MOST_RECORDS, int((self._memory or usual) / each)))
         if self.half and not self._recorder.slow:
             most = min(IN_HALF, 2 ** (most.bit_length() - 1))
             _self_check.same_bits(self._recorder, most * views, *self._few)
