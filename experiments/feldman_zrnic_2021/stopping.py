@@ -253,7 +253,7 @@ def _row(name, way, moment, found):
     what = {"k": "k", "k_max": "printed k_max" if printed else "k_max of the table", "longest": f"{times} k"}
     stops = what.get(moment) or f"{100 * float(moment):g} % out"
     gaps = [one[moment]["averaged"] - one["k"]["averaged"] for one in found]
-    gap = "-" if moment == "k" else pages.interval(gaps)
+    gap = "-" if moment == "k" or len(gaps) < 2 else pages.interval(gaps)
     counted, error = mean("counted"), mean("standard_error")
     return (
         f"| {name}, {way} | {stops} | {mean('step'):.0f} | "
