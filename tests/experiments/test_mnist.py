@@ -57,6 +57,18 @@ def test_recorded_runs_are_complete(mnist):
             assert settings == (row.clip, row.rate, row.k_max, row.k_max)
 
 
+def test_every_row_has_its_seeds_on_one_device(mnist):
+    """Ten at 0.3 and 0.5, where there is something to gain, each with its control; three at 1.2 and 3.0."""
+    lines = [line for line in mnist.recorded(SCRIPT.parents[1] / "results" / "mnist.jsonl") if line["people"] == 60_000]
+    wanted = {("printed", 0.3): 10, ("control", 0.3): 10, ("printed", 0.5): 10, ("control", 0.5): 10}
+    for (kind, epsilon), count in (wanted | {("printed", 1.2): 3, ("printed", 3.0): 3}).items():
+        seeds: dict[str, set[int]] = {}
+        for line in lines:
+            if (line["kind"], line["epsilon"]) == (kind, epsilon):
+                seeds.setdefault(line["device"], set()).add(line["seed"])
+        assert max(map(len, seeds.values())) >= count
+
+
 def test_the_control_makes_the_same_promise(mnist):
     """Each step of the control has so much more noise that its k_max steps cost what k printed ones do."""
     from almoner import filters, mechanisms
