@@ -11,11 +11,11 @@ regime: sampling rate 512/50000, 98 steps an epoch, 50 epochs, clip 1, momentum 
 features of all images are computed once, in a quarter of an hour of one core or more, and kept. Every run goes on to
 the end of its plan, so that the page can say what stopping saved and what it lost: what is known after each epoch is
 noted, with both bounds of the odometer, and so is the moment at which `EarlyStopping` says stop. Each finished run is
-added to experiments/results/finetune.jsonl at once, and a run that is there is not repeated. The whole network takes an
-hour of one core an epoch: with --work a run that was killed goes on, and one that ended by --until takes more epochs.
-The table and the figure are made from that file (--page alone makes them again). The noise is seeded, so these models
-are not private: experiments on public data. A seed repeats a run on the same machine with the same versions; elsewhere
-roundings differ, and numbers do within the spread of the seeds.
+added to experiments/results/finetune.jsonl at once, and a run that is there is not repeated. An epoch of the whole
+network takes half an hour of one core: with --work a run that was killed goes on, and one that ended by --until takes
+more epochs. The table and the figure are made from that file (--page alone makes them again). The noise is seeded, so
+these models are not private: experiments on public data. A seed repeats a run on the same machine with the same
+versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse
