@@ -31,7 +31,7 @@ LABELS = ("labels", "label")  # names of the target in a record that is a dict
 FORM = "all records must have one shape, such as a public length that sequences are padded to, whatever is beside them"
 AT_ONCE = 2**12  # so many records are read at once, where all of them are
 GAPS = 4  # whole numbers below so many times the number of records are rows as they are: accounts of nobody cost little
-OUTPUTS_AT_ONCE = 2**10
+OUTPUTS_AT_ONCE, OUTPUTS = 2**10, 2**26  # so many records are evaluated at once, or bytes in one tensor of theirs
 
 Collate = Callable[[list[Any]], Any]
 Values = Callable[[Tensor, Tensor], Tensor]  # from a module's output and the targets, one number for each record
@@ -317,8 +317,9 @@ def values_by_record(
         with Choices() as choices:
             parts_of.rows(slice(0, 1)).map(lambda part: part.clone().to(device)).call(module)
         singly = not public and (choices.half or any(map(half, module.parameters())))
-        at_once = 1 if singly else OUTPUTS_AT_ONCE
-        for start in range(0, (shards := Shards(module)).most(len(targets)), at_once):
+        shards, fitting = Shards(module), min(OUTPUTS_AT_ONCE, OUTPUTS // choices.largest)
+        at_once = 1 if singly else max(1, -shards.most(-fitting))
+        for start in range(0, shards.most(len(targets)), at_once):
             some = start < len(targets)  # else it is a pass in step with other processes
             rows = slice(start, start + at_once) if some else slice(0, 1)
             output = parts_of.rows(rows).map(lambda part: part.clone().to(device)).call(module)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from almoner import errors, filters, individual, mechanisms
-from almoner.training import stopping
+from almoner.training import _records, stopping
 from almoner.training._records import Records, correct
 from almoner.training._run.books import MemoryBook
 from training_runs import N, trainer
@@ -109,3 +109,17 @@ def test_the_state_of_a_run_is_one_frozen_value(data):
         states[0].step = 5
     with pytest.raises(TypeError):
         states[0].released[mechanisms.Gaussian(1.0)] = 1
+
+
+@pytest.mark.parametrize(("width", "at_once"), [(2, 128), (256, 8), (5000, 1)])
+def test_so_many_records_are_evaluated_at_once_as_fit(width, at_once, monkeypatch):
+    """By the largest tensor that one record makes inside the module: 2^13 bytes hold eight of 256 numbers; or one."""
+    monkeypatch.setattr(_records, "OUTPUTS_AT_ONCE", 2**7)
+    monkeypatch.setattr(_records, "OUTPUTS", 2**13)
+    module = nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2))
+    x, y, sizes = torch.randn(200, 2), torch.arange(200) % 2, []
+    truth = correct(module(x), y).tolist()
+    module.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    assert _records.values_by_record(module, x, y, correct).tolist() == truth
+    assert max(sizes) == at_once
+    assert sum(sizes) == 201  # the first one also alone

@@ -301,10 +301,9 @@ def _of_kernel(layer: _ConvNd, x: Tensor, b: Tensor) -> Factor:
 
 def _of_groups(layer: _ConvNd, x: Tensor, b: Tensor) -> Tensor:
     """(n, *weight) the image convolved with the other side, each record and group by itself: without patches."""
-    n, (out, channels, *kernel) = len(b), layer.weight.shape
-    x = _padded(layer, x)
-    x = x.reshape(n * layer.groups, channels, *x.shape[2:]).transpose(0, 1)
-    b = b.reshape(n * out, 1, *b.shape[2:])
+    n, (_, channels, *kernel) = len(b), layer.weight.shape
+    x = torch.unflatten(_padded(layer, x), 1, (layer.groups, channels)).flatten(0, 1).transpose(0, 1)
+    b = b.flatten(0, 1).unsqueeze(1)
     convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[len(kernel) - 1]
     g = convolve(x, b, stride=layer.dilation, dilation=layer.stride, groups=n * layer.groups)
     for axis, size in enumerate(kernel, 2):

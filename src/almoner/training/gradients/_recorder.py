@@ -309,6 +309,7 @@ class Choices(TorchFunctionMode):
 
     seen = half = False  # half: something comes in half precision, also of layers that are frozen
     answers: tuple[bool, ...] = ()  # which way Python takes
+    largest = 1  # bytes of what an operation gave
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
@@ -321,6 +322,7 @@ class Choices(TorchFunctionMode):
         self.seen |= any(word in name for word in CHOOSING) or name == "item" or (name == "where" and len(args) == 1)
         self.answers += (answer,) if name in ASKING else ()
         self.half |= isinstance(answer, Tensor) and answer.is_floating_point() and answer.element_size() < 4
+        self.largest = max(self.largest, answer.numel() * answer.element_size() if isinstance(answer, Tensor) else 0)
         return answer
 
 
