@@ -14,9 +14,9 @@ scaled to their number. The chosen setting is then trained on all training peopl
 network), and the test file is read once for each.
 
 Each finished run is appended to experiments/results/descent.jsonl, and is not run again; on a processor a run of the
-network with everybody in each step goes on from its folder in ``--work``. A GPU is used where there is one. The noise
-is seeded, so these models are not private: experiments on public data. A seed repeats a run on the same machine with
-the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
+network with everybody in each step goes on from its folder in ``--work`` after Ctrl-C or SIGTERM. A GPU is used where
+there is one. The noise is seeded, so these models are not private: experiments on public data. A seed repeats a run on
+the same machine with the same versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse

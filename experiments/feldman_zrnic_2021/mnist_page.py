@@ -175,7 +175,7 @@ def picture(runs):
             title=f"epsilon {epsilon:g}: {len(pairs)} seeds, and their means",
             xlabel=f"step (the line: k = {row.steps})",
         )
-        panel.legend(loc="lower right")
+        panel.legend(loc="best")
     panels[0][0].set_ylabel("accuracy on the test images, %")
     looked = sorted((one for one in runs if one.get("odometers")), key=lambda one: (-one["people"], one["seed"]))
     for panel, at in zip(panels[1], looked[0]["odometers"] if looked else (), strict=False):

@@ -1,5 +1,7 @@
 """Gradients per person in PyTorch: every kind of layer against a naive loop, and people with several records."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas
 import pytest
@@ -178,12 +180,12 @@ def test_numbers_of_records_that_equal_other_sizes_confuse_nothing(records):
         assert (torch.cat([part.reshape(-1) for part in sums]) - rows.sum(0)).norm() <= 1e-5 * norms.sum()
 
 
-@pytest.mark.parametrize("name", ["convolution 2d", "convolution 2d, depthwise"])
-def test_a_person_whose_gradient_is_not_finite_is_left_out(name):
+@pytest.mark.parametrize(("name", "place"), [("convolution 2d", 0), ("convolution 2d, depthwise", 1)])
+def test_a_person_whose_gradient_is_not_finite_is_left_out(name, place):
     """Their norm is NaN, their weight is zero, and the others' sum is what it would be without them."""
     module, x, y = setting(name)
     alone = Gradients(module, BY_RECORD).sums(x[1:], y[1:], 1.0)[0]
-    x[0, 0, 1, 1] = torch.inf
+    x[0, 0, place, place] = torch.inf
     sums, norms = Gradients(module, BY_RECORD).sums(x, y, 1.0)
     assert torch.isnan(norms[0])
     assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(sums, alone, strict=True))
@@ -200,6 +202,31 @@ def test_a_pass_takes_more_memory_where_it_would_hold_few_records(length, memory
     engine = Gradients(module, BY_RECORD, memory=memory)
     engine.norms(torch.ones(2, 1, length), torch.zeros(2, dtype=torch.long))
     assert engine._records_at_once == at_once
+
+
+def test_a_pass_on_a_gpu_takes_an_eighth_of_its_memory(monkeypatch):
+    """Whatever a record needs; asked of the GPU on which the parameters are."""
+    asked = {torch.device("cuda:1"): SimpleNamespace(total_memory=80 * 2**30)}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", asked.__getitem__)
+    assert {_engine._usual(torch.device("cuda:1"), each) for each in (1.0, 2.0**30)} == {10 * 2**30}
+    assert _engine._usual(torch.device("cpu"), 1.0) == 2**26
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan, 3e38, 1e-42])
+def test_groups_of_one_record_touch_no_other(layer, bad):
+    """Whatever numbers one record has, gradients of a grouped convolution of all others keep every bit."""
+    torch.manual_seed(0)
+    module = layer(16, 32, 3, stride=2, padding=1, groups=8)
+    x = torch.randn(9, 16, 7, 7)
+    b = torch.randn_like(module(x))
+    rule = _layers.transposed if layer is nn.ConvTranspose2d else _layers.convolution
+    before = rule(module, x, b)["weight"].gradients()
+    x[4], b[4] = bad, bad
+    after = rule(module, x, b)["weight"].gradients()
+    assert torch.equal(after[:4], before[:4])
+    assert torch.equal(after[5:], before[5:])
+    assert not torch.equal(after[4], before[4])
 
 
 def test_dropout_trains_and_the_comparison_leaves_the_mode_alone():

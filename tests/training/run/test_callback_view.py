@@ -12,6 +12,7 @@ from almoner import errors, filters, individual, mechanisms
 from almoner.training import _records, stopping
 from almoner.training._records import Records, correct
 from almoner.training._run.books import MemoryBook
+from almoner.training.gradients._recorder import Choices
 from training_runs import N, trainer
 
 
@@ -123,3 +124,11 @@ def test_so_many_records_are_evaluated_at_once_as_fit(width, at_once, monkeypatc
     assert _records.values_by_record(module, x, y, correct).tolist() == truth
     assert max(sizes) == at_once
     assert sum(sizes) == 201  # the first one also alone
+
+
+def test_what_a_recurrent_layer_gives_counts_for_how_many_are_evaluated():
+    """It gives several tensors at once, the largest of them for all times."""
+    layer, x = nn.LSTM(2, 64, batch_first=True), torch.ones(1, 20, 2)
+    with torch.no_grad(), Choices() as choices:
+        layer(x)
+    assert choices.largest == 20 * 64 * 4

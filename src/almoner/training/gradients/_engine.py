@@ -57,6 +57,13 @@ MOST_RECORDS = 2**12  # never more records at once than this
 IN_HALF = 2**6  # in half precision, where passes have one size: in another a kernel may round all to other digits
 
 
+def _usual(device: torch.device, each: float) -> float:
+    """Bytes for a pass over records of so many bytes: an eighth of a GPU's; else enough for a few large ones."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / 8
+    return min(MUCH, max(MEMORY, FEW * each))
+
+
 def _form(inputs: Inputs, targets: Tensor | None) -> list[torch.Size]:
     return [part.shape[1:] for part in (*inputs, targets) if part is not None]
 
@@ -195,10 +202,7 @@ class Gradients:
             self._recorder.output(few)
         memory += sum(factor.nbytes for factor in self._recorder.factors(few, goals) if factor is not None)
         each = (memory * views + 1) / len(few[0])
-        usual, device = min(MUCH, max(MEMORY, FEW * each)), self._parameters[0].device
-        if device.type == "cuda":
-            usual = torch.cuda.get_device_properties(device).total_memory / 8
-        most = max(1, min(MOST_RECORDS, int((self._memory or usual) / each)))
+        most = max(1, min(MOST_RECORDS, int((self._memory or _usual(self._parameters[0].device, each)) / each)))
         if self.half and not self._recorder.slow:
             most = min(IN_HALF, 2 ** (most.bit_length() - 1))
             _self_check.same_bits(self._recorder, most * views, *self._few)

@@ -106,10 +106,6 @@ class Factor(ABC):
     def of(self, people: slice) -> Self:
         return replace(self, **{name: part[people] for name, part in self.tensors.items()})
 
-    def gradient_of(self, person: int) -> Tensor:
-        """(*shape) one person's g."""
-        return self.of(slice(person, person + 1)).gradients()[0]
-
     def set_zero(self, people: Tensor) -> None:
         """Set g to zero for these people, (n,) bool."""
         for name, part in self.values.items():
@@ -284,7 +280,7 @@ def of_one_person(before: Factors, factors: Factors, shapes: Sequence[torch.Size
 
 
 def gradients_of(factors: Factors, person: int) -> list[Tensor | None]:
-    return [factor if factor is None else factor.gradient_of(person) for factor in factors]
+    return [None if factor is None else factor.of(slice(person, person + 1)).gradients()[0] for factor in factors]
 
 
 def add_weighted_sums(sums: Sequence[Tensor], factors: Factors, norms: Tensor, weights: Tensor) -> None:

@@ -203,7 +203,7 @@ def linear_transposed(_layer: nn.Module, x: Tensor, b: Tensor) -> ByName:
 
 
 def convolution(layer: _ConvNd, x: Tensor, b: Tensor) -> ByName:
-    """Places are the positions of the output; what went in is the patch below each of them."""
+    """Places are the positions of the output; what went in is the patch below each; of several groups, the image."""
     return {"weight": _of_kernel(layer, x, b)} | _bias(layer, b.flatten(2).mT)
 
 
@@ -303,9 +303,8 @@ def _of_groups(layer: _ConvNd, x: Tensor, b: Tensor) -> Tensor:
     """(n, *weight) the image convolved with the other side, each record and group by itself: without patches."""
     n, (_, channels, *kernel) = len(b), layer.weight.shape
     x = torch.unflatten(_padded(layer, x), 1, (layer.groups, channels)).flatten(0, 1).transpose(0, 1)
-    b = b.flatten(0, 1).unsqueeze(1)
     convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[len(kernel) - 1]
-    g = convolve(x, b, stride=layer.dilation, dilation=layer.stride, groups=n * layer.groups)
+    g = convolve(x, b.flatten(0, 1).unsqueeze(1), stride=layer.dilation, dilation=layer.stride, groups=n * layer.groups)
     for axis, size in enumerate(kernel, 2):
         g = g.narrow(axis, 0, size)
     return g.transpose(0, 1).reshape(n, *layer.weight.shape)

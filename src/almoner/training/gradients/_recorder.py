@@ -322,7 +322,8 @@ class Choices(TorchFunctionMode):
         self.seen |= any(word in name for word in CHOOSING) or name == "item" or (name == "where" and len(args) == 1)
         self.answers += (answer,) if name in ASKING else ()
         self.half |= isinstance(answer, Tensor) and answer.is_floating_point() and answer.element_size() < 4
-        self.largest = max(self.largest, answer.numel() * answer.element_size() if isinstance(answer, Tensor) else 0)
+        gave = [each for each in tree_leaves(answer) if isinstance(each, Tensor)]  # of a recurrent layer several
+        self.largest = max([self.largest, *(each.numel() * each.element_size() for each in gave)])
         return answer
 
 
