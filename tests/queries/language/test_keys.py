@@ -434,6 +434,20 @@ def test_columns_that_are_no_keys_are_refused(tmp_path):
     assert people == {"y" * 1000: 1, "é\0'": 1}
 
 
+def test_a_date_that_is_told_like_another_one_is_no_key(tmp_path):
+    """Python has one name for infinity and 9999-12-31; a person with the first may not take the place of all others."""
+    last, without_end = (datetime.date(9999, 12, 31) - datetime.date(1970, 1, 1)).days, 2**31 - 1
+    days = pa.array([last] * 40 + [without_end, -without_end, last + 1, None], pa.int32()).cast(pa.date32())
+    rows = pa.table({"who": range(len(days)), "day": days})
+    with opened(tmp_path / "l", rows) as session:
+        people, units = counted(session, Keys("day", delta=DELTA, sigma=1.0))
+        assert people == {datetime.date(9999, 12, 31): 40}
+        assert [*units] == [*range(40)]
+        told = session.analyst("ann").ask(Keys("day", delta=DELTA, sigma=1.0), key="k")
+        assert told.keys == ["9999-12-31"]
+        assert told.value == pytest.approx(40, abs=8)
+
+
 def test_answers_without_keys_are_empty(tmp_path):
     """Where no key is told the answer has no groups, prints and is recorded; bounded questions have keys too."""
     with opened(tmp_path / "l") as session:

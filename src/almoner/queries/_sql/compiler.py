@@ -88,10 +88,11 @@ def told(question: Question) -> str:
 
 
 def value_of(values: Values, relation: Relation) -> str:
-    """The value in a row, NULL where it is missing or a text too long for a key."""
+    """The value in a row, NULL where it is missing or no key: a text too long, a date that is told like another one."""
     kind, sql = key_kind(values.column, relation), relation.dialect
     if kind != "text":
-        return cast(values.column, kind, sql)
+        value = cast(values.column, kind, sql)
+        return sql.functions["dated"].format(value) if (kind, values.people) == ("date", True) else value
     value = sql.person["VARCHAR"].format(sql.columns[values.column])  # missing where its bytes are no text
     return sql.letters.format(f"(CASE WHEN length({value}) <= {LONGEST_KEY:d} THEN {value} END)")
 
