@@ -1,5 +1,8 @@
 """The language of row filters: what it chooses, and what it refuses."""
 
+import datetime
+
+import pyarrow as pa
 import pytest
 
 from almoner.errors import ArgumentError
@@ -36,6 +39,15 @@ def test_filters_choose_rows(path, where, rows):
     """Each form of the language chooses the rows that SQL would."""
     with opened(path) as session:
         assert without_noise(session, Count(where=where, clip=100, **CHEAP)) == [rows]
+
+
+def test_a_date_that_no_time_has_fails_no_comparison_with_times(path):
+    """It is missing there, as in functions of dates; by itself it is a date."""
+    days = pa.array([20_000, 19_000, 10**8, 2**31 - 1, -(10**8)], pa.int32()).cast(pa.date32())
+    at = pa.array([datetime.datetime(2022, 1, 1, 12)] * len(days), pa.timestamp("us"))
+    with opened(path, pa.table({"who": range(len(days)), "day": days, "at": at})) as session:
+        for where, rows in (("day > at", 2), ("coalesce(day, at) < '2300-01-01'", 5), ("day > '2300-01-01'", 2)):
+            assert without_noise(session, Count(where=where, clip=1, **CHEAP)) == [rows]
 
 
 REFUSED = [

@@ -254,7 +254,7 @@ class FilterCompiler:
         if (own, kind) == ("time", "date"):
             return self._filled("date of time", value)
         if (own, kind) == ("date", "time"):
-            return around("CAST(", value, f" AS {self.dialect.types['time']})")
+            return around("CAST(", self._filled("dated", value), f" AS {self.dialect.types['time']})")
         raise ArgumentError(f"{self._name}: a {kind} is needed where there is a {own}")
 
     def lettered(self, kind: str, value: Sql) -> Sql:
