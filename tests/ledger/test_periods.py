@@ -143,6 +143,16 @@ def test_dates_without_an_end_are_in_no_answer(tmp_path):
         assert session.ledger.spent("cy 2026-02-01")
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_time_beyond_all_dates_fails_no_question(tmp_path, unit):
+    """One row's time, in a column of seconds or milliseconds, is in no period and stops nobody else's answer."""
+    january = {"s": 1, "ms": 1000}[unit] * int(dt.datetime(2026, 1, 15, tzinfo=dt.UTC).timestamp())
+    times = pa.array([january, 2**62, -(2**62)], pa.int64()).cast(pa.timestamp(unit))
+    with opened(tmp_path / "l", {"who": ["ann", "bob", "cy"], "day": times}) as session:
+        session.analyst("a").ask(queries.Count(clip=1, rho=0.1), key="all")
+        assert [name for name in ("ann", "bob", "cy") if session.ledger.charged(name)] == ["ann"]
+
+
 def test_a_ledger_keeps_its_periods(where):
     """Without them, or with others, people would have other accounts: refused; so are trainings on people's names."""
     opened(where).close()

@@ -121,8 +121,7 @@ class Periods:
         ``person`` is SQL of the person as text, or as a whole number; ``column`` of the date or time. ``text`` is the
         engine's type of texts.
         """
-        first, after = self.first, self._next(_date("last", self.last))
-        day = f"CAST({column} AS DATE)"
+        first, after, day = self.first, self._next(_date("last", self.last)), f"TRY_CAST({column} AS DATE)"
         unit = f"{person} || ' ' || CAST(CAST(date_trunc('{self.every}', {day}) AS DATE) AS {text})"
         if whole:
             unit = f"CAST({person} AS HUGEINT) * {_PLACES} + date_diff('{self.every}', DATE '{first}', {day})"
