@@ -382,11 +382,8 @@ def _worth(question: Question) -> list[str]:
     """Worth of each part, as SQL; those below the first are 0 where every number counts whole rows."""
     worth = [_MIDDLE, _ONE] if question.pure else [_HIGH, _MIDDLE, _ONE]
     counts = all(isinstance(each, CountRows | AnyRow) for each in question.row()) and question.steps % _LIMB == 0
-    return (
-        worth[:1]
-        if counts and question.per_group is None and getattr(question.bins(), "per", "") != "person"
-        else worth
-    )
+    whole = counts and question.per_group is None and getattr(question.bins(), "per", "") != "person"
+    return worth[:1] if whole else worth
 
 
 def _joined(question: Question, over: str = "") -> str:
