@@ -85,6 +85,20 @@ def test_records_sampled_each_by_a_coin(sigma, rate, records):
     assert undercharged(m.SampledRecords(sigma, 1.0, rate, records - 1), exact)
 
 
+@pytest.mark.parametrize(("records", "rate"), [(10**7, 1e-6), (1_476_330_004, 5.5156e-9), (3 * 10**9, 1e-7)])
+def test_many_records_come_up_as_often_as_is_charged(records, rate):
+    """Chances that so many or more come up, of millions, are not below sums of 40 digits, nor far above."""
+    ((_, (weights, moves), _),) = known_pairs._parts(m.SampledRecords(1.0, 1.0, rate, records))
+    charged = dict(zip(moves.tolist(), np.cumsum(weights).tolist(), strict=True))
+    odds, chances = mpf(rate) / (1 - mpf(rate)), [(1 - mpf(rate)) ** records]
+    for count in range(1, 1000):
+        chances.append(chances[-1] * odds * (records - count + 1) / count)
+    for least in (1, 2, 5, 8, 10, 29, 53, 300, 340, 420):
+        exact = mp.fsum(chances[least:])
+        found = max(chance for move, chance in charged.items() if least <= move < least + 0.5)
+        assert exact < 1e-60 or exact * (1 - mpf(10) ** -30) <= found <= exact * (1 + mpf(2) / 10**7)
+
+
 def test_vectors_in_the_plane_are_dominated():
     """Records at right angles: quadrature over the plane is below the line's curve in both orders."""
     rate, axis = 0.3, np.linspace(-9, 11, 1201)
@@ -149,10 +163,10 @@ def test_probabilities_of_a_full_batch():
             return mp.betainc(least, n - least + 1, 0, q, regularized=True) if least <= n else mpf(0)
 
         assert fewer <= tail(people - 1, size)
-        assert tail(people, size) <= more <= 1.0000001 * tail(people, size)
+        assert tail(people, size) <= more <= 1.000001 * tail(people, size)
         if tail(people - 1, size) > 0:
             true = mpf(size) / people * tail(people, size + 1) / tail(people - 1, size)
-            assert true <= taken <= 1.0000001 * true
+            assert true <= taken <= 1.000001 * true
 
 
 def test_the_published_plans():

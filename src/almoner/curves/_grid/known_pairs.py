@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import asinh, ceil, exp, expm1, floor, log, pi, sqrt
 
 import numpy as np
-from scipy.special import betainc, betaln, logsumexp, ndtr, xlog1py, xlogy
+from scipy.special import betainc, logsumexp, ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS, Floats
@@ -35,7 +35,7 @@ CELLS = 3000  # least cells
 MOST_CELLS = 90_000  # a pair that needs more counts as revealing everything
 MOST_PARTS = 4096  # most parts of a mixture
 RARE = 1e-33  # parts that are rarer together count as infinite losses
-UP = 1 + 1e-8  # allowance for the error of binomial probabilities
+UP = 1 + 1e-7  # allowance for the error of binomial probabilities
 LATTICE_REACH = 37.0  # deviations of discrete noise on either side: less than 1e-290 is left outside
 MOST_SIGMA = 1200.0  # wider discrete noise has no losses of its own here
 MOST_LOUD = 300.0  # largest epsilon of a report
@@ -80,11 +80,9 @@ def _parts(mechanism: mechanisms.Mechanism) -> Iterator[tuple[float, Mixture, Mi
             yield 1.0, _mixture(probabilities, np.asarray(sensitivities) / sigma), still
         case mechanisms.SampledRecords(sigma, sensitivity, rate, records):
             count = np.arange(min(records, MOST_PARTS) + 1.0)
-            logs = xlogy(count, rate) + xlog1py(records - count, -rate) - betaln(records - count + 1, count + 1)
-            chances = np.where(count, np.exp(logs) / (records + 1) * UP, 1.0)
-            if records > MOST_PARTS:
-                chances[-1] = betainc(MOST_PARTS, records - MOST_PARTS + 1, rate) * UP
-                count[-1] = np.inf
+            reached = np.append(1.0, betainc(count[1:], records - count[1:] + 1, rate)) * UP
+            chances = np.maximum(-np.diff(reached, append=0.0), 0.0)
+            count[MOST_PARTS:] = np.inf
             yield 1.0, _mixture(chances, count * (sensitivity / sigma)), still
         case mechanisms.ReplacedGaussian(sigma, sensitivity, rate):
             weights, moves = _mixture([rate, 1.0], np.array([sensitivity / sigma, 0.0]))
