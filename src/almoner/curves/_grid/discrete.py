@@ -84,7 +84,7 @@ def _direction(p: Floats, q: Floats, computed: float = 0.0) -> Direction:
 def _losses(p: Floats, q: Floats) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         near = np.log1p(np.clip((p - q) / np.where(q > 0, q, 1.0), -0.9, None))
-        return np.asarray(np.where(np.abs(p - q) < q / 2, near, np.log(p) - np.log(q)))
+        return np.asarray(np.where(np.abs(p - q) < q / 2, near, np.log(p / q)))
 
 
 def _take(masses: Floats, surplus: float) -> None:
