@@ -244,6 +244,19 @@ def test_shuffled_reports(epsilon, people):
         assert undercharged(m.Shuffled(epsilon, 4 * people), exact)
 
 
+@pytest.mark.parametrize("epsilon", [12.0, 20.0, 34.0, 36.5, 60.0])
+@pytest.mark.parametrize("people", [1, 2, 4])
+def test_shuffled_reports_of_a_loud_randomiser(epsilon, people):
+    """Where a lie is rarer than the rounding of the truth, the curve is still that of the clones near its end."""
+    exact, (one, other) = (
+        clones(mpf(epsilon), people, mp.exp(-mpf(epsilon))),
+        discrete.directions(m.Shuffled(epsilon, people)),
+    )
+    for below in (1e-6, 1e-3, 0.1, 1.0):
+        truth = exact(mpf(epsilon - below))
+        assert all(truth <= charged(each, epsilon - below) <= truth * (1 + mpf(10) ** -4) for each in (one, other))
+
+
 def test_shuffled_answers_of_three_kinds():
     """Randomised response with three answers, all data sets of four people: every curve is below the charge."""
     epsilon, people = 1.0, 4

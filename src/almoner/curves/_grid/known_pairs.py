@@ -226,8 +226,8 @@ def _shuffled(epsilon: float, people: int) -> Outcomes:
         kinds = np.exp(logs - logs.max())
         kinds *= chance / kinds.sum()
         one, other = np.append(0.0, kinds), np.append(kinds, 0.0)  # with the own report among the first kind, or not
-        told = 1 / (1 + exp(-epsilon))
-        p, q = told * one + (1 - told) * other, (1 - told) * one + told * other
+        told, lied = 1 / (1 + exp(-epsilon)), 1 / (1 + exp(epsilon))
+        p, q = told * one + lied * other, lied * one + told * other
         found.append((p, q))
     outside = 2 * exp(-2 * (CLONE_REACH / 2) ** 2)
     p, q = (np.concatenate(each) for each in zip(*found, strict=True))
