@@ -20,7 +20,7 @@ EPSILONS = (-2.0, -0.7, -0.1, 0.0, 0.05, 0.3, 1.0, 2.5, 4.0)
 def charged(one, e):
     """The curve that is charged in one order, with its errors."""
     losses, masses = one.losses + one.error, one.masses * (1 + one.error)
-    return one.leak + float(np.sum(masses * np.maximum(0.0, -np.expm1(e - losses))))
+    return one.leak + float(np.sum(masses * -np.expm1(np.minimum(e - losses, 0.0))))
 
 
 def assert_charged(mechanism, exact, *, loose):
@@ -334,6 +334,19 @@ def test_what_is_too_loud_counts_as_revealing(mechanism):
     """No overflow, and no small number."""
     assert epsilons(np.ones((1, 1), int), [mechanism], delta=1e-5)[0] == inf
     assert renyi.failure(mechanism) > 0.1
+
+
+@pytest.mark.parametrize("move", [20.0, 28.0, 30.0, 35.0, 40.0, 150.0])
+@pytest.mark.parametrize("chance", [1.0, 1e-3, 1e-25])
+def test_loud_rounds_cost_at_least_what_they_do(move, chance):
+    """No overflow, and no mass is lost where ratios are no floats: one move, made sometimes or always."""
+    moves, chances = ((move,), (1.0,)) if chance == 1 else ((move, 0.0), (chance, 1 - chance))
+    one, other = discrete.directions(m.MixtureOfGaussians(1.0, moves, chances))
+    for r in (1.0, move**2 / 2, move**2 / 2 + 11 * move):
+        least = chance * float(gaussian.delta(move * (1 - 1e-12), epsilon=r))
+        found = charged(one, r + np.log(chance + (1 - chance) * np.exp(-r)))
+        assert least * (1 - 1e-9) <= found <= 2 * chance + 3 * one.error
+    assert charged(other, 1e-9) <= 2 * chance + 3 * other.error
 
 
 def test_quiet_rounds_cost_little():

@@ -144,7 +144,7 @@ def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
         p, q = np.append(p.sum(axis=1), [p_below, p_above]), np.append(q.sum(axis=1), [q_below, q_above])
     else:  # P's mass above and Q's below have infinite losses; what the other law has there moves to the edge
         p, q = (np.append(a[:, 0], 0.0) + np.append(0.0, a[:, 1]) for a in (p, q))
-        least, most = np.exp(over - under)[[0, -1]]
+        least, most = np.exp(np.clip((over - under)[[0, -1]], -700.0, 700.0))  # beyond, losses count as infinite
         p[[0, -1]] += p_below, q_above * most
         q[[0, -1]] += p_below / least, q_above
         p, q = np.append(p, [p_above + leak, 0.0]), np.append(q, [0.0, q_below])
@@ -159,7 +159,8 @@ def _masses(up: Mixture, down: Mixture, edges: Floats, densities: tuple[Floats, 
     for end, sign in ((1, 1.0), (0, -1.0)):  # what moved away from the other end
         at, distance = edges[1 - end : len(edges) - end], sign * half * (1 + sign * NODES)
         share = _moved(up, at, distance) + _moved(down, at, distance)
-        share /= _moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half)
+        whole = _moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half)
+        share = np.where(whole > 1e-280, share / np.maximum(whole, 1e-280), (1 + sign * NODES) / 2)  # N/D is even there
         for masses, density in zip(found, densities, strict=True):
             logs = density[end : len(edges) - 1 + end, None] - x * x / 2
             masses[:, end] = (half * share * np.exp(logs)) @ WEIGHTS / sqrt(2 * pi)
@@ -213,8 +214,7 @@ def _shuffled(epsilon: float, people: int) -> Outcomes:
         return reveals_all
     found, others = [], people - 1
     mean = others * exp(-epsilon)
-    spread = sqrt(mean)
-    clones = np.unique(np.clip(np.round(mean + spread * np.linspace(-CLONE_REACH, 6, LEVELS)), 0, others))
+    clones = np.unique(np.clip(np.round(mean + sqrt(mean) * np.linspace(-CLONE_REACH, 6, LEVELS)), 0, others))
     clones = np.append(0.0, clones[clones > 0])
     # fewer clones are worse: as many as lie below the next number count as this one
     fewer = betainc(others - clones[1:] + 1, clones[1:], -expm1(-epsilon)) * UP
