@@ -211,3 +211,4 @@ def test_pairs_of_a_mechanism_with_very_large_losses_stay_finite():
     assert np.isfinite(add.losses).all()
     assert approximate.of(pair).epsilon == pytest.approx(300.0, rel=1e-12)
     assert renyi.values(pair, [1000.0])[0] < inf
+    assert _pairs.Pair(np.array([-400.0, 400.0]), np.array([0.5, 0.5])).delta(epsilon=350.0) == 0.5
