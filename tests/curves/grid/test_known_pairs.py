@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 from almoner import mechanisms as m
 from almoner.curves import gaussian, renyi
 from almoner.curves._grid import discrete, known_pairs
-from almoner.curves.losses import deltas, epsilons
+from almoner.curves.losses import delta_at, deltas, epsilons
 from almoner.errors import Unsupported
 
 mp.dps = 40
@@ -353,6 +353,12 @@ def test_quiet_rounds_cost_little():
     """Noise that drowns everything leaves nearly nothing, in a thousand rounds too."""
     for mechanism in (m.SampledRecords(1e8, 1.0, 0.5, 3), m.ReplacedGaussian(1e8), m.RandomAllocation(1e8, 1.0, 4)):
         assert 0 <= deltas(np.full((1, 1), 1000), [mechanism], epsilon=1e-3)[0] < 1e-9
+
+
+@pytest.mark.parametrize("mechanism", [m.ReplacedGaussian(1e46), m.MixtureOfGaussians(1e30, (0.0, 1.0), (0.5, 0.5))])
+def test_rounds_so_quiet_that_all_losses_are_zero(mechanism):
+    """Three thousand equal losses are put on fewer points as they are."""
+    assert 0 <= delta_at({mechanism: 1000}, epsilon=1e-3) < 1e-9
 
 
 def test_lower_bounds_are_below():

@@ -204,7 +204,7 @@ def _mu(one: Direction) -> float:
 
 def coarse(one: Direction, most: int) -> Direction:
     """Put a law on at most so many points, denser in the middle, pessimistically: a mass between two goes to both."""
-    if len(one.losses) <= most:
+    if len(one.losses) <= most or one.losses[0] == one.losses[-1]:
         return one
     mean = float(one.masses @ one.losses)
     scale = max(float(one.masses @ (one.losses - mean) ** 2) ** 0.5, 1e-12 * float(one.losses[-1] - one.losses[0]))
