@@ -45,6 +45,21 @@ def test_the_third_is_an_odometers_bound_at_the_end_of_the_run(sampled):
     assert sampled[2].epsilon == odometer.ex_post_epsilon() > sampled[0].epsilon
 
 
+@pytest.mark.parametrize("rounds", [1, 5, 50])
+def test_the_filter_that_is_named_admits_rounds_of_a_pair(rounds):
+    """A pair that is mu-GDP is no Gaussian noise: its epsilon fixed in advance is not what a Gaussian filter needs."""
+    pair = m.DominatingPair((0.51, 0.49), (0.49, 0.51))
+    run = m.Repeated(pair, rounds)
+    fixed, within, stopped = answers.of_run(pair, rounds=rounds, delta=DELTA)
+    if within.bound == "filters.Planned":
+        account = filters.Planned(pair, epsilon=within.epsilon, delta=DELTA)
+    else:
+        assert within.bound == "odometers.Capped"
+        account = odometers.Capped(odometers.Renyi(delta=DELTA, plan=run), epsilon=within.epsilon)
+    assert account.admits(run)
+    assert fixed.epsilon <= within.epsilon <= stopped.epsilon
+
+
 @pytest.mark.parametrize("sigma", [0.01, 1.0, 20.0, 1e4])
 @pytest.mark.parametrize("delta", [1e-10, 1e-5, 0.1])
 def test_gaussian_noise_has_formulas(sigma, delta):

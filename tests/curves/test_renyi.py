@@ -147,6 +147,17 @@ def test_conversions_round_against_the_person_also_where_logarithms_vanish(order
         assert renyi.mironov([value], [order], delta=delta) >= mp.mpf(value) - mp.log(mp.mpf(delta)) / (alpha - 1)
 
 
+@pytest.mark.parametrize("delta", [5e-324, 1e-323, 1.5e-323, 2.5e-322, 1e-320])
+@pytest.mark.parametrize("order", [1.05, 1.5, 1.9, 2.5, 17.3])
+def test_conversions_hold_where_a_product_with_delta_has_few_digits(order, delta):
+    """Order times one of the least floats is rounded to a whole number of them; judged by 50 digits."""
+    with mp.workdps(50):
+        alpha = mp.mpf(order)
+        move = mp.log(1 - 1 / alpha) - mp.log(alpha * mp.mpf(delta)) / (alpha - 1)
+        assert renyi.epsilon([0.5], [order], delta=delta) >= mp.mpf(0.5) + move
+        assert renyi.budget(order, epsilon=1e5, delta=delta) <= mp.mpf(1e5) - move
+
+
 def test_conversions_refuse_nonsense_and_count_unknown_as_infinite():
     """NaN and negative totals are infinite; deltas outside (0, 1) and orders up to 1 are refused."""
     assert renyi.epsilon([nan, -1.0], [2.0, 3.0], delta=1e-5) == inf

@@ -1,5 +1,7 @@
 """One run in every notion of privacy that has a price for it."""
 
+from fractions import Fraction
+
 import pytest
 
 from almoner import individual
@@ -35,6 +37,12 @@ def test_notions_without_a_price_are_left_out():
     assert pure["pure DP, exact"] == optimum(m.Pure(0.1), 20, DELTA)
     assert pure["basic composition"] == approximate.of(run).epsilon
     assert "Gaussian DP, exact" not in pure
+
+
+@pytest.mark.parametrize(("epsilon", "rounds"), [(0.7, 3), (1.1, 9), (0.3, 11)])
+def test_the_largest_loss_of_pure_rounds_is_rounded_up(epsilon, rounds):
+    """At a tiny delta the optimum is the sum of the epsilons, of which the product of floats may be a little less."""
+    assert Fraction(optimum(m.Pure(epsilon), rounds, 1e-30)) >= rounds * max(Fraction(epsilon), Fraction(str(epsilon)))
 
 
 def test_one_round_need_not_be_repeated():

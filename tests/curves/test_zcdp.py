@@ -35,10 +35,15 @@ def test_zcdp_rho_inverts_epsilon(epsilon, delta):
 
 @pytest.mark.parametrize(
     ("rho", "delta"),
-    [(488.9429972820484, 0.9999836886137694), (101.47185088572255, 0.9999979884064704), (15.0688, 0.999990148765268)],
+    [
+        (488.9429972820484, 0.9999836886137694),
+        (101.47185088572255, 0.9999979884064704),
+        (15.0688, 0.999990148765268),
+        (1e3, 5e-324),
+    ],
 )
 def test_zcdp_conversion_is_never_below_the_best_order(rho, delta):
-    """With delta near one the best order times delta is nearly one, too; judged by 40 digits."""
+    """With delta near one so is the best order times delta, which for the least floats is none; judged by 40 digits."""
     with mp.workdps(40):
 
         def bound(x):

@@ -81,13 +81,11 @@ _Bound = tuple[str, float]  # the name of a notion, a filter or an odometer, and
 
 def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tuple[_Bound, _Bound] | None:
     """Of Gaussian noise both are formulas: being adaptive costs nothing, and a line is an order fixed in advance."""
-    try:
-        mu = gaussian.of(run).mu
-    except Unsupported:
+    if not all(map(gaussian.is_gaussian, mechanisms.leaves(run))):
         return None
-    stopped = epsilon
+    mu, stopped = gaussian.of(run).mu, epsilon
     if 0 < mu < inf:
-        order = 1 + sqrt(2 * log(1 / delta)) / mu
+        order = 1 + sqrt(-2 * log(delta)) / mu
         stopped = float(renyi.epsilon([float(renyi.cost(run, order))], [order], delta=delta))
     return ("filters.Gaussian", epsilon), ("odometers.Line, planned", stopped)
 

@@ -47,7 +47,7 @@ class Pair:
         Guarantee: at least the divergence of the mechanism that the pair was made for, up to rounding.
         Source: docs/proofs/residue-filter.md, section 4.
         """
-        return float(np.sum(self.masses * np.maximum(0.0, -np.expm1(epsilon - self.losses)))) + self.leak
+        return float(np.sum(self.masses * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))) + self.leak
 
 
 _REVEALS_ALL = Pair(np.zeros(1), np.zeros(1), 1.0)

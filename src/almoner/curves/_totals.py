@@ -166,7 +166,7 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
     if mechanism.epsilon == inf:
         return inf
     lies = np.arange(rounds + 1)
-    losses = mechanism.epsilon * (rounds - 2.0 * lies)
+    losses = mechanism.epsilon * (1 + 2.0**-50) * (rounds - 2.0 * lies)
     from scipy import stats  # slow to import, and needed here only
 
     shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))
@@ -174,4 +174,4 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
     def holds(epsilon: float) -> bool:
         return float(np.sum(shares * -np.expm1(np.minimum(epsilon - losses, 0.0)))) <= delta * (1 - 1e-8)
 
-    return 0.0 if holds(0.0) else edge(holds, rounds * mechanism.epsilon, 0.0, relative=1e-10)
+    return 0.0 if holds(0.0) else edge(holds, float(losses[0]), 0.0, relative=1e-10)

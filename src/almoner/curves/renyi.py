@@ -297,7 +297,7 @@ def budget(order: float, /, *, epsilon: float, delta: float) -> float:
     _check.between(1, inf, order=order)
     _check.positive(epsilon=epsilon)
     _check.between(0, 1, delta=delta)
-    shift, tail = float(np.log1p(-1 / order)), float(-np.log(order * delta) / (order - 1))
+    shift, tail = float(np.log1p(-1 / order)), -(log(order) + log(delta)) / (order - 1)
     return epsilon - shift - tail - 2e-15 * (epsilon + abs(shift) + abs(tail) + order / (order - 1))
 
 
@@ -316,7 +316,7 @@ def mironov(values: ArrayLike, orders: ArrayLike, /, *, delta: float) -> Floats:
 
 def _at_orders(values: Floats, orders: Floats, delta: float) -> Floats:
     _check.between(0, 1, delta=delta)
-    shift, tail = np.log1p(-1 / orders), -np.log(orders * delta) / (orders - 1)
+    shift, tail = np.log1p(-1 / orders), -(np.log(orders) + log(delta)) / (orders - 1)
     curve = np.where(values >= 0, values, inf)
     rounding = curve + np.abs(shift) + np.abs(tail) + orders / (orders - 1)  # the last: both logarithms' arguments
     bounds: Floats = curve + shift + tail + 1e-15 * rounding

@@ -141,8 +141,8 @@ def _best(rho: NDArray[np.float64], delta: float) -> tuple[NDArray[np.float64], 
 def _at_order(rho: NDArray[np.float64], log_lam: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
     lam = np.exp(log_lam)
     alpha = 1 + lam
-    slope, shift, tail = alpha * rho, -np.log1p(1 / lam), -np.log(alpha * delta) / lam  # shift: log(1 - 1/alpha)
-    rounding = slope + np.abs(shift) + np.abs(tail) + alpha / lam  # the last: the argument of log(alpha * delta)
+    slope, shift, tail = alpha * rho, -np.log1p(1 / lam), -(np.log(alpha) + log(delta)) / lam  # shift: log(1 - 1/alpha)
+    rounding = slope + np.abs(shift) + np.abs(tail) + alpha / lam  # the last: the logarithms of alpha and delta
     bound: NDArray[np.float64] = slope + shift + tail + _GUARD * rounding
     return bound
 

@@ -192,6 +192,17 @@ def test_fewer_points_dominate(most):
         assert exact - 1e-14 <= floats(fewer, e) <= exact + (0.01 if most > 20 else 0.3) * top
 
 
+@pytest.mark.parametrize("exponent", range(5, 285, 20))
+def test_losses_of_tiny_probabilities_are_within_their_error(exponent):
+    """Logarithms of both would each be rounded as numbers of hundreds; judged by 40 digits."""
+    p = 10.0**-exponent * np.linspace(1.0, 9.0, 200)
+    q = p * np.linspace(1.6, 2.9, 200)
+    for one, other in ((p, q), (q, p)):
+        exact = [mp.log(mpf(a) / mpf(b)) for a, b in zip(one.tolist(), other.tolist(), strict=True)]
+        off = max(abs(a - mpf(b)) for a, b in zip(exact, discrete._losses(one, other).tolist(), strict=True))
+        assert off <= 8 * 2.0**-52
+
+
 def test_pairs_of_a_mechanism_with_very_large_losses_stay_finite():
     """Losses above 100 are a leak of the residue's pair, below -100 they are raised; nothing overflows."""
     pair = m.DominatingPair.from_losses([300.0, 0.0, -300.0], [1e-3, 0.999, 1e-200])
@@ -200,3 +211,4 @@ def test_pairs_of_a_mechanism_with_very_large_losses_stay_finite():
     assert np.isfinite(add.losses).all()
     assert approximate.of(pair).epsilon == pytest.approx(300.0, rel=1e-12)
     assert renyi.values(pair, [1000.0])[0] < inf
+    assert _pairs.Pair(np.array([-400.0, 400.0]), np.array([0.5, 0.5])).delta(epsilon=350.0) == 0.5

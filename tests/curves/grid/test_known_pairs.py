@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 from almoner import mechanisms as m
 from almoner.curves import gaussian, renyi
 from almoner.curves._grid import discrete, known_pairs
-from almoner.curves.losses import deltas, epsilons
+from almoner.curves.losses import delta_at, deltas, epsilons
 from almoner.errors import Unsupported
 
 mp.dps = 40
@@ -20,7 +20,7 @@ EPSILONS = (-2.0, -0.7, -0.1, 0.0, 0.05, 0.3, 1.0, 2.5, 4.0)
 def charged(one, e):
     """The curve that is charged in one order, with its errors."""
     losses, masses = one.losses + one.error, one.masses * (1 + one.error)
-    return one.leak + float(np.sum(masses * np.maximum(0.0, -np.expm1(e - losses))))
+    return one.leak + float(np.sum(masses * -np.expm1(np.minimum(e - losses, 0.0))))
 
 
 def assert_charged(mechanism, exact, *, loose):
@@ -83,6 +83,20 @@ def test_records_sampled_each_by_a_coin(sigma, rate, records):
     assert_charged(m.SampledRecords(sigma, 1.0, rate, records), exact, loose=1e-5)
     assert undercharged(m.SampledRecords(sigma, 1.0, rate, 1), exact)
     assert undercharged(m.SampledRecords(sigma, 1.0, rate, records - 1), exact)
+
+
+@pytest.mark.parametrize(("records", "rate"), [(10**7, 1e-6), (1_476_330_004, 5.5156e-9), (3 * 10**9, 1e-7)])
+def test_many_records_come_up_as_often_as_is_charged(records, rate):
+    """Chances that so many or more come up, of millions, are not below sums of 40 digits, nor far above."""
+    ((_, (weights, moves), _),) = known_pairs._parts(m.SampledRecords(1.0, 1.0, rate, records))
+    charged = dict(zip(moves.tolist(), np.cumsum(weights).tolist(), strict=True))
+    odds, chances = mpf(rate) / (1 - mpf(rate)), [(1 - mpf(rate)) ** records]
+    for count in range(1, 1000):
+        chances.append(chances[-1] * odds * (records - count + 1) / count)
+    for least in (1, 2, 5, 8, 10, 29, 53, 300, 340, 420):
+        exact = mp.fsum(chances[least:])
+        found = max(chance for move, chance in charged.items() if least <= move < least + 0.5)
+        assert exact < 1e-60 or exact * (1 - mpf(10) ** -30) <= found <= exact * (1 + mpf(2) / 10**7)
 
 
 def test_vectors_in_the_plane_are_dominated():
@@ -149,10 +163,10 @@ def test_probabilities_of_a_full_batch():
             return mp.betainc(least, n - least + 1, 0, q, regularized=True) if least <= n else mpf(0)
 
         assert fewer <= tail(people - 1, size)
-        assert tail(people, size) <= more <= 1.0000001 * tail(people, size)
+        assert tail(people, size) <= more <= 1.000001 * tail(people, size)
         if tail(people - 1, size) > 0:
             true = mpf(size) / people * tail(people, size + 1) / tail(people - 1, size)
-            assert true <= taken <= 1.0000001 * true
+            assert true <= taken <= 1.000001 * true
 
 
 def test_the_published_plans():
@@ -228,6 +242,19 @@ def test_shuffled_reports(epsilon, people):
     if people > 1:
         assert any(often(mpf(e)) < exact(mpf(e)) for e in EPSILONS)
         assert undercharged(m.Shuffled(epsilon, 4 * people), exact)
+
+
+@pytest.mark.parametrize("epsilon", [12.0, 20.0, 34.0, 36.5, 60.0])
+@pytest.mark.parametrize("people", [1, 2, 4])
+def test_shuffled_reports_of_a_loud_randomiser(epsilon, people):
+    """Where a lie is rarer than the rounding of the truth, the curve is still that of the clones near its end."""
+    exact, (one, other) = (
+        clones(mpf(epsilon), people, mp.exp(-mpf(epsilon))),
+        discrete.directions(m.Shuffled(epsilon, people)),
+    )
+    for below in (1e-6, 1e-3, 0.1, 1.0):
+        truth = exact(mpf(epsilon - below))
+        assert all(truth <= charged(each, epsilon - below) <= truth * (1 + mpf(10) ** -4) for each in (one, other))
 
 
 def test_shuffled_answers_of_three_kinds():
@@ -309,10 +336,29 @@ def test_what_is_too_loud_counts_as_revealing(mechanism):
     assert renyi.failure(mechanism) > 0.1
 
 
+@pytest.mark.parametrize("move", [20.0, 28.0, 30.0, 35.0, 40.0, 150.0])
+@pytest.mark.parametrize("chance", [1.0, 1e-3, 1e-25])
+def test_loud_rounds_cost_at_least_what_they_do(move, chance):
+    """No overflow, and no mass is lost where ratios are no floats: one move, made sometimes or always."""
+    moves, chances = ((move,), (1.0,)) if chance == 1 else ((move, 0.0), (chance, 1 - chance))
+    one, other = discrete.directions(m.MixtureOfGaussians(1.0, moves, chances))
+    for r in (1.0, move**2 / 2, move**2 / 2 + 11 * move):
+        least = chance * float(gaussian.delta(move * (1 - 1e-12), epsilon=r))
+        found = charged(one, r + np.log(chance + (1 - chance) * np.exp(-r)))
+        assert least * (1 - 1e-9) <= found <= 2 * chance + 3 * one.error
+    assert charged(other, 1e-9) <= 2 * chance + 3 * other.error
+
+
 def test_quiet_rounds_cost_little():
     """Noise that drowns everything leaves nearly nothing, in a thousand rounds too."""
     for mechanism in (m.SampledRecords(1e8, 1.0, 0.5, 3), m.ReplacedGaussian(1e8), m.RandomAllocation(1e8, 1.0, 4)):
         assert 0 <= deltas(np.full((1, 1), 1000), [mechanism], epsilon=1e-3)[0] < 1e-9
+
+
+@pytest.mark.parametrize("mechanism", [m.ReplacedGaussian(1e46), m.MixtureOfGaussians(1e30, (0.0, 1.0), (0.5, 0.5))])
+def test_rounds_so_quiet_that_all_losses_are_zero(mechanism):
+    """Three thousand equal losses are put on fewer points as they are."""
+    assert 0 <= delta_at({mechanism: 1000}, epsilon=1e-3) < 1e-9
 
 
 def test_lower_bounds_are_below():

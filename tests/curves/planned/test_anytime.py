@@ -91,6 +91,15 @@ def test_a_plan_of_several_mechanisms():
     assert end((loud, 2)) < end((quiet, 1), (loud, 1)) < end((quiet, 2))
 
 
+@pytest.mark.parametrize(("epsilon", "rounds"), [(4.0, 200), (1.0, 900)])
+def test_a_plan_whose_loss_has_no_exponential(epsilon, rounds):
+    """Rounds of up to 800 or 900 nats have bounds: near what few can lose, and no less than the optimum of all."""
+    run = _anytime.Run(((m.Pure(epsilon), 1),), rounds, delta=1e-5)
+    bounds = dict(zip(run.checkpoints, run.ex_post.epsilons, strict=True))
+    assert bounds[3] < 1.1 * 3 * epsilon
+    assert optimum(m.Pure(epsilon), rounds, 1e-5) <= bounds[rounds] < 1.05 * rounds * epsilon
+
+
 @pytest.mark.slow
 def test_what_is_refused():
     """Runs of no round or too many, and deltas below what transforms can certify."""

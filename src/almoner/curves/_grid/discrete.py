@@ -84,7 +84,7 @@ def _direction(p: Floats, q: Floats, computed: float = 0.0) -> Direction:
 def _losses(p: Floats, q: Floats) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         near = np.log1p(np.clip((p - q) / np.where(q > 0, q, 1.0), -0.9, None))
-        return np.asarray(np.where(np.abs(p - q) < q / 2, near, np.log(p) - np.log(q)))
+        return np.asarray(np.where(np.abs(p - q) < q / 2, near, np.log(p / q)))
 
 
 def _take(masses: Floats, surplus: float) -> None:
@@ -204,7 +204,7 @@ def _mu(one: Direction) -> float:
 
 def coarse(one: Direction, most: int) -> Direction:
     """Put a law on at most so many points, denser in the middle, pessimistically: a mass between two goes to both."""
-    if len(one.losses) <= most:
+    if len(one.losses) <= most or one.losses[0] == one.losses[-1]:
         return one
     mean = float(one.masses @ one.losses)
     scale = max(float(one.masses @ (one.losses - mean) ** 2) ** 0.5, 1e-12 * float(one.losses[-1] - one.losses[0]))

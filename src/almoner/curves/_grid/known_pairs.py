@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import asinh, ceil, exp, expm1, floor, log, pi, sqrt
 
 import numpy as np
-from scipy.special import betainc, betaln, logsumexp, ndtr, xlog1py, xlogy
+from scipy.special import betainc, logsumexp, ndtr
 
 from almoner import mechanisms
 from almoner.curves._grid.connect_the_dots import NODES, ULP, WEIGHTS, Floats
@@ -35,7 +35,7 @@ CELLS = 3000  # least cells
 MOST_CELLS = 90_000  # a pair that needs more counts as revealing everything
 MOST_PARTS = 4096  # most parts of a mixture
 RARE = 1e-33  # parts that are rarer together count as infinite losses
-UP = 1 + 1e-8  # allowance for the error of binomial probabilities
+UP = 1 + 1e-7  # allowance for the error of binomial probabilities
 LATTICE_REACH = 37.0  # deviations of discrete noise on either side: less than 1e-290 is left outside
 MOST_SIGMA = 1200.0  # wider discrete noise has no losses of its own here
 MOST_LOUD = 300.0  # largest epsilon of a report
@@ -80,11 +80,9 @@ def _parts(mechanism: mechanisms.Mechanism) -> Iterator[tuple[float, Mixture, Mi
             yield 1.0, _mixture(probabilities, np.asarray(sensitivities) / sigma), still
         case mechanisms.SampledRecords(sigma, sensitivity, rate, records):
             count = np.arange(min(records, MOST_PARTS) + 1.0)
-            logs = xlogy(count, rate) + xlog1py(records - count, -rate) - betaln(records - count + 1, count + 1)
-            chances = np.where(count, np.exp(logs) / (records + 1) * UP, 1.0)
-            if records > MOST_PARTS:
-                chances[-1] = betainc(MOST_PARTS, records - MOST_PARTS + 1, rate) * UP
-                count[-1] = np.inf
+            reached = np.append(1.0, betainc(count[1:], records - count[1:] + 1, rate)) * UP
+            chances = np.maximum(-np.diff(reached, append=0.0), 0.0)
+            count[MOST_PARTS:] = np.inf
             yield 1.0, _mixture(chances, count * (sensitivity / sigma)), still
         case mechanisms.ReplacedGaussian(sigma, sensitivity, rate):
             weights, moves = _mixture([rate, 1.0], np.array([sensitivity / sigma, 0.0]))
@@ -146,7 +144,7 @@ def cells(up: Mixture, down: Mixture, *, lower: bool) -> Outcomes:
         p, q = np.append(p.sum(axis=1), [p_below, p_above]), np.append(q.sum(axis=1), [q_below, q_above])
     else:  # P's mass above and Q's below have infinite losses; what the other law has there moves to the edge
         p, q = (np.append(a[:, 0], 0.0) + np.append(0.0, a[:, 1]) for a in (p, q))
-        least, most = np.exp(over - under)[[0, -1]]
+        least, most = np.exp(np.clip((over - under)[[0, -1]], -700.0, 700.0))  # beyond, losses count as infinite
         p[[0, -1]] += p_below, q_above * most
         q[[0, -1]] += p_below / least, q_above
         p, q = np.append(p, [p_above + leak, 0.0]), np.append(q, [0.0, q_below])
@@ -161,7 +159,8 @@ def _masses(up: Mixture, down: Mixture, edges: Floats, densities: tuple[Floats, 
     for end, sign in ((1, 1.0), (0, -1.0)):  # what moved away from the other end
         at, distance = edges[1 - end : len(edges) - end], sign * half * (1 + sign * NODES)
         share = _moved(up, at, distance) + _moved(down, at, distance)
-        share /= _moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half)
+        whole = _moved(up, at, sign * 2 * half) + _moved(down, at, sign * 2 * half)
+        share = np.where(whole > 1e-280, share / np.maximum(whole, 1e-280), (1 + sign * NODES) / 2)  # N/D is even there
         for masses, density in zip(found, densities, strict=True):
             logs = density[end : len(edges) - 1 + end, None] - x * x / 2
             masses[:, end] = (half * share * np.exp(logs)) @ WEIGHTS / sqrt(2 * pi)
@@ -215,8 +214,7 @@ def _shuffled(epsilon: float, people: int) -> Outcomes:
         return reveals_all
     found, others = [], people - 1
     mean = others * exp(-epsilon)
-    spread = sqrt(mean)
-    clones = np.unique(np.clip(np.round(mean + spread * np.linspace(-CLONE_REACH, 6, LEVELS)), 0, others))
+    clones = np.unique(np.clip(np.round(mean + sqrt(mean) * np.linspace(-CLONE_REACH, 6, LEVELS)), 0, others))
     clones = np.append(0.0, clones[clones > 0])
     # fewer clones are worse: as many as lie below the next number count as this one
     fewer = betainc(others - clones[1:] + 1, clones[1:], -expm1(-epsilon)) * UP
@@ -228,8 +226,8 @@ def _shuffled(epsilon: float, people: int) -> Outcomes:
         kinds = np.exp(logs - logs.max())
         kinds *= chance / kinds.sum()
         one, other = np.append(0.0, kinds), np.append(kinds, 0.0)  # with the own report among the first kind, or not
-        told = 1 / (1 + exp(-epsilon))
-        p, q = told * one + (1 - told) * other, (1 - told) * one + told * other
+        told, lied = 1 / (1 + exp(-epsilon)), 1 / (1 + exp(epsilon))
+        p, q = told * one + lied * other, lied * one + told * other
         found.append((p, q))
     outside = 2 * exp(-2 * (CLONE_REACH / 2) ** 2)
     p, q = (np.concatenate(each) for each in zip(*found, strict=True))

@@ -270,6 +270,8 @@ class Run:
         """(j, parts) epsilons of so many rounds fixed in advance, the larger direction, about; no bound."""
         window = self._window
         losses = self.step * (window.low + np.arange(window.length))
+        down = np.exp(-np.clip(losses, -650.0, 650.0))
+        up = np.where(losses < 640.0, 1 / down, 0.0)  # above, all mass counts
         rows = np.zeros((2, len(self.checkpoints), len(_PARTS)))
         for side in (0, 1):
             product: Spectrum = np.ones(1, np.complex128)
@@ -277,8 +279,8 @@ class Run:
             for at, rounds in enumerate(self.checkpoints):
                 product, before = product * self._power_of(side, rounds - before, False), rounds
                 density = np.roll(fft.irfft(product, window.size), -window.low)[: window.length]
-                mass, weighed = (np.cumsum(one[::-1])[::-1] for one in (density, density * np.exp(-losses)))
-                curve = np.maximum.accumulate((mass - weighed * np.exp(losses))[::-1])
+                mass, weighed = (np.cumsum(one[::-1])[::-1] for one in (density, density * down))
+                curve = np.maximum.accumulate((mass - weighed * up)[::-1])
                 rows[side, at] = np.maximum(np.interp(self.delta * np.exp(_PARTS), curve, losses[::-1]), 0.0)
         return np.asarray(rows.max(axis=0))
 
