@@ -102,8 +102,7 @@ class Consumer(Uncopyable):
         Source: theory 5.12, 5.10; docs/proofs/one-account.md.
         """
         _check.whole(1, units=units)
-        names = _named(self._ledger, people)
-        accounts = self._ledger.accounts
+        names, accounts = _named(self._ledger, people), self._ledger.accounts
         tokens = [accounts.names.token(name) for name in names]
         order = sha256(plain({"people": tokens}).encode()).hexdigest()
 
