@@ -587,3 +587,14 @@ def test_a_budget_that_was_handed_over_opens_no_accounts():
     budget.hand_over("Trainer.fit")
     with pytest.raises(BudgetExceeded, match=r"Trainer\.fit"):
         individual.Filter(2, budget)
+
+
+def test_accounts_of_one_charge_pay_no_less_than_it_costs():
+    """What the limit is rounded down by is there once: a ledger opens such accounts anew for every charge."""
+    budget, (most,) = filters.Zcdp(rho=1.234567890123456), filters.Zcdp(rho=1.234567890123456).notion.person_limits()
+    assert budget.notion.person_spare() > 0
+    for rounds in range(2, 200):
+        step = m.Gaussian(sigma=float(np.sqrt(rounds / 2 / 1.234567890123456)))
+        accounts = individual.Filter.with_left(budget, np.array([most]))
+        accounts.charge(step, np.ones(1))
+        assert int(accounts.charged_units()[0]) * 10**15 >= budget.notion.price(step)[0]

@@ -105,6 +105,7 @@ class Filter(Accounts):
         (most,) = accounts._most
         accounts._taken = most - np.minimum(units, most)
         accounts._held = accounts._units(accounts._taken[:, None].copy())  # charged in place
+        accounts._rests._start = 0  # what the limit is rounded down by is not there anew with each charge
         return accounts
 
     def __repr__(self) -> str:
@@ -211,8 +212,7 @@ class Filter(Accounts):
             active = self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device)
             fast = isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62  # twice it is int64
             if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
-                spent = cast(NDArray[np.int64], self._spent)
-                charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
+                charge_all(costs, self._most[0], cast(Any, self._spent)[:, 0], cast(Any, given), cast(Any, active))
             else:
                 for block, where in self._blocks(rows):
                     after, active[block] = self._after(costs, given[block], where, over, keep=True)
@@ -404,8 +404,7 @@ class Filter(Accounts):
         Source: theory 5.1, 5.9.
         """
         stated = self._budget.delta if delta is None else delta
-        epsilon = float(self.epsilon([person], delta=delta)[0])
-        guess = float(self.guess([person])[0])
+        epsilon, guess = float(self.epsilon([person], delta=delta)[0]), float(self.guess([person])[0])
         return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0), guess)
 
     def _units(self, units: NDArray[np.int64]) -> Array:
