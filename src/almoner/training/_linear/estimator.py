@@ -165,7 +165,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             book = self._book(planned, gradients.people, shares=shares, odometer=odometer, held=on)
             self._train(gradients, book, planned, counting, names, observe)
             if on is not None:
-                self.card_ = replace(self.card_, record=on.record)
+                self.card_ = on.on_card(self.card_)
                 on.settle(self.card_, [self.coef_, np.atleast_1d(self.intercept_)])
         return self
 
