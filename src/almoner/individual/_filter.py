@@ -200,6 +200,7 @@ class Filter(Accounts):
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/individual-filter.md, "Rounds that are owed".
         """
+        self._process.check("these accounts")
         costs, over = self._costs(step), self._over(step)
         kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
         kept = kept and cast(Any, norms).base is None  # what a view shows can be written through its owner

@@ -114,6 +114,7 @@ class Odometer(Accounts):
         Raises:
             ArgumentError, UnknownPerson, Unsupported: nobody was charged.
         """
+        self._process.check("these bounds")
         costs = self._priced(step)
         with self._lock:
             rows = self._rows(people)
