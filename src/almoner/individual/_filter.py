@@ -63,6 +63,8 @@ class Filter(Accounts):
     Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
     """
 
+    _whole = True  # an account has all of its person
+
     def __init__(
         self,
         people: int | Sequence[Hashable],
@@ -166,6 +168,8 @@ class Filter(Accounts):
         Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
         Source: theory 8.1, 5.10; ``meaning`` of the curve of the person's own budget.
         """
+        if not self._whole:
+            raise Unsupported("accounts of people in one period each: queries.statement(ledger, person) tells of all")
         rows = self._rows(people)
         own = self._shares_of(rows)
         return np.full(self._count(rows), self._common_guess) if own is None else guesses(self._notion, own)
@@ -255,9 +259,9 @@ class Filter(Accounts):
                 self._pay(owed, rows)
             owed.settled = owed.rounds if whole else owed.settled
 
-    def charge_within(self, guard: AbstractContextManager[object]) -> None:
-        """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""
-        self._guard = guard
+    def charge_within(self, guard: AbstractContextManager[object], *, whole: bool) -> None:
+        """Charge nobody but within this context: a ledger reserved it, for a ``whole`` person or one in a period."""
+        self._guard, self._whole = guard, whole
 
     def check(self, step: mechanisms.Mechanism) -> None:
         """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""

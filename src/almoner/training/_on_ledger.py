@@ -192,7 +192,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
             if not np.array_equal(state.get("shares", ()), shares):
                 raise ArgumentError("ledger: it reserved other budgets than the folder's")
             self._accounts = Filter.from_state(state)
-        self._accounts.charge_within(self._hold)
+        self._accounts.charge_within(self._hold, whole=self._ledger.periods is None)
         return self._accounts
 
     def renew(self, folder: Any) -> None:

@@ -559,6 +559,9 @@ def test_a_card_of_a_ledger_with_periods_is_about_a_person_in_one_of_them(tmp_pa
             assert card.record in card.to_markdown()
             assert training.Card.from_dict(card.to_dict()) == card
         assert parts.statement(names[0]).epsilon == book.lifetime(1e-6) > 10
+        for stated in (lambda: model.statement(names[0]), lambda: job.statement(names[0]), model.accounts_.text):
+            with pytest.raises(Unsupported, match="in one period"):
+                stated()
 
 
 def test_processes_of_one_training_compare_people_as_the_ledger_names_them(tmp_path, monkeypatch):
