@@ -134,8 +134,7 @@ class Card:
         """The card of a model that people paid for on a ledger with these periods; None: one budget for good."""
         if periods is None:
             return replace(self, record=record)
-        adjacency = ADJACENCY.replace("records", "records of one period")
-        return replace(self, record=record, people_from="period", adjacency=adjacency, guess=None)
+        return replace(self, record=record, guess=None, people_from="period", adjacency=f"{ADJACENCY} of one period")
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
