@@ -580,3 +580,19 @@ def test_processes_of_one_training_compare_people_as_the_ledger_names_them(tmp_p
         monkeypatch.setattr(job._processes, "single", False)
         job._compared(x, y, ["1", 2, "3", 4], Watched(), None, None)
     assert compared == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_a_training_stops_where_its_ledger_was_moved(tmp_path):
+    """No further step is released, as no question is answered: a ledger in its place would know nothing of it."""
+    with opened(tmp_path / "l") as session:
+        released = []
+
+        def moves(run):
+            released.append(run.step)
+            if run.step == 2:
+                (tmp_path / "l").rename(tmp_path / "elsewhere")
+
+        with pytest.raises(LedgerError, match="moved or replaced"):
+            on_ledger(training.OnLedger(session.ledger, "m"), ONE).fit(*records(), IDS, callbacks=[moves])
+        assert released == [0, 1, 2]
