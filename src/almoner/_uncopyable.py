@@ -29,6 +29,6 @@ class OwnProcess:
         """Refuse, by an ArgumentError, in any process that was forked since: ``what`` is for its own alone."""
         if os.getpid() != self._process:
             raise ArgumentError(
-                f"{what} was made before this process was forked: both processes would draw the same noise and spend "
+                f"{what} existed before this process was forked: both processes would draw the same noise and spend "
                 "the same budget. Make it in the process that uses it"
             )

@@ -18,6 +18,8 @@ from almoner import filters
 from almoner import mechanisms as m
 from almoner.curves import renyi
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, Unsupported
+from almoner.odometers import Renyi
+from forks import needs_fork, raises_in_fork
 from written import written
 
 PURE = m.Pure(0.1)
@@ -154,6 +156,27 @@ def test_a_budget_cannot_be_copied(make, step):
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(CopyRefused):
             attempt(make())
+
+
+@needs_fork
+def test_a_forked_process_spends_nothing():
+    """A fork is a copy, too: parent and child would each spend the whole budget, or count half of what is known."""
+    one, several, odometer = (
+        filters.Zcdp(rho=1.0),
+        filters.All(open=lambda _: filters.Basic(epsilon=1.0)),
+        Renyi(delta=1e-5),
+    )
+    charges = (
+        lambda: one.charge(PURE),
+        lambda: one.hand_over("a training"),
+        lambda: several.charge({"new": PURE}),
+        lambda: odometer.charge(PURE),
+    )
+    for charge in charges:
+        assert raises_in_fork(ArgumentError, charge)
+    for charge in charges:
+        if charge is not charges[1]:
+            charge()
 
 
 @each_filter

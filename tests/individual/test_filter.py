@@ -20,6 +20,7 @@ from almoner import mechanisms as m
 from almoner.accounting import calibrate, meaning
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError, BudgetExceeded, CopyRefused, UnknownPerson, Unsupported
+from forks import needs_fork, raises_in_fork
 
 STEP = m.Gaussian(sigma=3.7, sensitivity=2.0)
 BUDGETS = {
@@ -587,3 +588,26 @@ def test_a_budget_that_was_handed_over_opens_no_accounts():
     budget.hand_over("Trainer.fit")
     with pytest.raises(BudgetExceeded, match=r"Trainer\.fit"):
         individual.Filter(2, budget)
+
+
+def test_accounts_of_one_charge_pay_no_less_than_it_costs():
+    """What the limit is rounded down by is there once: a ledger opens such accounts anew for every charge."""
+    budget, (most,) = filters.Zcdp(rho=1.234567890123456), filters.Zcdp(rho=1.234567890123456).notion.person_limits()
+    assert budget.notion.person_spare() > 0
+    for rounds in range(2, 200):
+        step = m.Gaussian(sigma=float(np.sqrt(rounds / 2 / 1.234567890123456)))
+        accounts = individual.Filter.with_left(budget, np.array([most]))
+        accounts.charge(step, np.ones(1))
+        assert int(accounts.charged_units()[0]) * 10**15 >= budget.notion.price(step)[0]
+
+
+@needs_fork
+def test_accounts_of_a_forked_process_charge_nobody():
+    """Parent and child would each spend everybody's whole budget; accounts that the child makes are its own."""
+    norms = np.full(2, 0.1)
+    people, bounds = individual.Filter(2, filters.Zcdp(rho=1.0)), individual.Odometer(2, odometers.Renyi(delta=1e-5))
+    for charge in (lambda: people.charge(STEP, norms), lambda: bounds.charge(STEP, norms)):
+        assert raises_in_fork(ArgumentError, charge)
+        charge()
+    state = people.state()
+    assert not raises_in_fork(ArgumentError, lambda: individual.Filter.from_state(state).charge(STEP, norms))

@@ -1,9 +1,12 @@
 """Transactions: what is admitted in one is settled there, once, or not at all."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from almoner._workspace import Query
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
+from almoner.ledger import Consumer, Watch
 from ledgers import RHO, ask, clean, opened, people
 
 CHARGES = Query("SELECT 'ann' AS person, 5 AS units UNION ALL SELECT 'bob', 7")
@@ -86,4 +89,38 @@ def test_a_price_that_nobody_can_pay_is_refused_before_the_accounts_are_read(whe
                 )
         with pytest.raises(ArgumentError, match="price"):
             book.answer(CHARGES, lambda turn, offer: turn.admit(offer, key="a", analyst="ann", price=-1))
+        assert clean(book)
+
+
+def test_an_admission_is_not_settled_once_the_record_grew(where):
+    """What is set aside between would be spent twice: by the watch, and by those who could still pay before it."""
+    with opened(where) as book:
+
+        def work(turn, offer):
+            admission = turn.admit(offer, key="a", price=RHO, analyst="ann")
+            book.watch(Watch(5, 0.1, noise=0))
+            turn.settle(admission, {"answer": [1]})
+
+        with pytest.raises(ArgumentError, match="record grew"):
+            book.answer(Query(f"SELECT 'ann' AS person, {RHO:d} AS units"), work)
+        assert book.spent("ann") == 0
+        assert book.watched() == []
+        assert clean(book)
+
+
+def test_what_a_training_reserved_is_given_back_once(where):
+    """Neither twice in one transaction nor again in a later one, or a question's charge would come back, too."""
+    with opened(where) as book:
+        ask(book, "a", {"ann": 5})
+        Consumer(book, key="model", analyst="lab").reserve(["ann"], 4)
+        nothing = Query("SELECT 'ann' AS person, 0 AS units")
+
+        def twice(turn, offer):
+            turn.refund(offer, "model", {})
+            turn.refund(offer, "model", {})
+
+        for work in (twice, lambda turn, offer: turn.refund(offer, "model", {}), twice):
+            with pytest.raises(ArgumentError, match="open") if work is twice else nullcontext():
+                book.answer(nothing, work)
+            assert book.spent("ann") == (9 if book.consumers["model"].state == "open" else 5)
         assert clean(book)

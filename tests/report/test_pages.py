@@ -1,6 +1,7 @@
 """Pages about accounts: what they say, that they stand alone, and that no name on them is anything but text."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from almoner.individual import BudgetStatement
 from almoner.ledger import Ledger, compact, erase
 from almoner.queries import Line, Statement
 from almoner.queries._questions.kinds_of import _KINDS
+from almoner.queries._statements import Lifetime
 from almoner.report import pages
 from page_reader import Reader
 
@@ -283,3 +285,11 @@ def test_a_broken_ledger_is_told_first(book):
     text = Reader(pages.ledger(book, head="3:" + "0" * 64)).text
     assert text.index("THE CHECKS FAIL") < text.index("Terms")
     assert "NO the entry that was the last once is still there" in text
+
+
+def test_a_statement_with_periods_says_of_which_rows_its_budget_is():
+    """The budget of a month is for the rows of one month; without periods it is for all of a person's records."""
+    one, many = told(), replace(told(), lifetime=Lifetime((("2026-01-01", 0.25),), "month", 0.25, 3.0, 9.0))
+    pages_of = [" ".join(Reader(pages.statement(each, person="Ann")).text.split()) for each in (one, many)]
+    for page, of in zip(pages_of, ("", " of one month"), strict=True):
+        assert f"adding or removing one person, with all of their records{of}." in page

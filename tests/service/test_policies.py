@@ -149,6 +149,13 @@ def test_the_policy_is_explained_and_a_usual_question_priced(tmp_path):
     assert not (folder / "people.ledger").exists()
 
 
+def test_a_policy_with_periods_is_explained_with_what_all_of_them_promise(tmp_path):
+    """A month's budget is not all that a person may lose: the sum over the months is told beside it."""
+    periods = '[periods]\ncolumn = "day"\nevery = "month"\nfirst = 2026-01-01\nlast = 2026-12-31\n[tables.visits]'
+    text = "\n".join(explain(read(service_folder(tmp_path), changed("[tables.visits]", periods))))
+    assert re.search(r"\(rho = 1\) in each month, and in all of them epsilon [1-9]\d\d", text)
+
+
 def test_entries_that_do_not_fit_their_type_are_told_to_the_holder(tmp_path):
     """`--check` says how many dates are in another format, marked as private, and quotes none of them."""
     folder = service_folder(tmp_path)

@@ -311,6 +311,29 @@ def test_closing_never_leaves_less_than_nothing_spent(sigma):
     individual.Filter.from_state(people.state())
 
 
+def test_what_was_booked_comes_back_once_and_not_after_an_answer():
+    """After a count is released nobody is paid back by undo, and after closing nobody a second time."""
+    for counting in (
+        lambda people: Dropouts(people, Tree(4, 20.0)),
+        lambda people: StillActive(people, at_least=1, epsilon=0.1),
+    ):
+        people = individual.Filter(3, filters.Zcdp(rho=1.0))
+        accounts = counting(people)
+        accounts.begin_after(1)
+        accounts.charge(STEP, np.ones(3))  # to the accounts directly: nothing is asked
+        accounts.charge(STEP, np.ones(3))
+        spent = np.array(people.spent())
+        accounts.begin_after(5)
+        with pytest.raises(errors.ArgumentError, match="released"):
+            accounts.undo()
+        assert np.array_equal(people.spent(), spent)
+    people = individual.Filter(3, filters.Zcdp(rho=1.0))
+    accounts = Dropouts(people, Tree(4, 20.0))
+    accounts.close()
+    accounts.undo()
+    assert np.array_equal(people.spent(), np.zeros(3))
+
+
 @needs_fork
 def test_a_forked_process_may_not_count_with_the_same_noise():
     """Two processes with the same noise would show, by their difference, who dropped out."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask
-from almoner._uncopyable import Uncopyable
+from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner._units import MEASURE, RANGE, Units, times, whole
 from almoner.curves import _residue, renyi, tradeoff
 from almoner.curves.planned import _table as planned_table
@@ -311,7 +311,7 @@ class Account(Uncopyable, Generic[N]):
         self._parameters = {name: _plain(value) for name, value in parameters.items()}
         self._totals: Totals = (0,) * notion.columns
         self._count = 0
-        self._lock = Lock()
+        self._lock, self._process = Lock(), OwnProcess()
 
     @property
     def notion(self) -> N:

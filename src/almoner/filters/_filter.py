@@ -79,6 +79,7 @@ class Filter(Account[Budget[Any]]):
             BudgetExceeded: it was given away before.
             ArgumentError: something was charged already.
         """
+        self._process.check("this filter")
         with self._lock:
             self.refuse_if_given()
             if self._count:
@@ -114,6 +115,7 @@ class Filter(Account[Budget[Any]]):
             BudgetExceeded: it does not fit. Nothing is spent, and something cheaper may still fit.
             Unsupported: no theorem gives this mechanism a cost here. Nothing is spent.
         """
+        self._process.check("this filter")
         with self._lock:
             self.refuse_if_given()
             notion, totals = self._notion, self._totals

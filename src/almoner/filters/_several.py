@@ -5,7 +5,7 @@ from threading import Lock
 from typing import Any, Self
 
 from almoner import _check, mechanisms
-from almoner._uncopyable import Uncopyable
+from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner.errors import ArgumentError, BudgetExceeded
 from almoner.filters import _filters, _published
 from almoner.filters._filter import Filter
@@ -48,7 +48,7 @@ class All(Uncopyable):
     ) -> None:
         self._budgets = dict(budgets or {})
         self._open = open
-        self._lock = Lock()
+        self._lock, self._process = Lock(), OwnProcess()
         if not self._budgets and open is None:
             raise ArgumentError("budgets: give filters by key, or open=, which makes a filter for a key")
         for key, account in self._budgets.items():
@@ -89,6 +89,7 @@ class All(Uncopyable):
             BudgetExceeded: one of them has too little left. None was charged; the error is that budget's own.
             ArgumentError, Unsupported: as ``admits``. None was charged.
         """
+        self._process.check("this filter")
         with self._lock:
             named = self._named(charges)
             for key, account, mechanism in named:

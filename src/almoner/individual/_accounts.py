@@ -10,7 +10,7 @@ import numpy as np
 
 from almoner import _check, mechanisms
 from almoner._arrays import Array, Library, Mask, to_numpy
-from almoner._uncopyable import Uncopyable
+from almoner._uncopyable import OwnProcess, Uncopyable
 from almoner.errors import ArgumentError, UnknownPerson
 from almoner.individual._costs import Costs
 from almoner.individual._shares import in_order
@@ -46,7 +46,7 @@ class Accounts(Uncopyable):
     def __init__(self, people: int | Sequence[Hashable], columns: int, xp: ModuleType | None, device: object) -> None:
         self._columns, self._device = columns, device
         self._xp: Library = array_api_compat.array_namespace((np if xp is None else xp).zeros(1))
-        self._lock = RLock()
+        self._lock, self._process = RLock(), OwnProcess()
         self._rows_of: dict[Hashable, int] | None = None if _is_count(people) else {}
         self._room = np.zeros((0, columns), dtype=np.int64)
         self._held = self._zeros(0)

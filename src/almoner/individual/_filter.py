@@ -63,6 +63,8 @@ class Filter(Accounts):
     Source: theory 5.1, 5.2, 5.10; Feldman & Zrnic (2021), Alg. 3, Thm 4.5; Koskela, Tobaben & Honkela (2023), Thm 12.
     """
 
+    _whole = True  # an account has all of its person
+
     def __init__(
         self,
         people: int | Sequence[Hashable],
@@ -105,6 +107,7 @@ class Filter(Accounts):
         (most,) = accounts._most
         accounts._taken = most - np.minimum(units, most)
         accounts._held = accounts._units(accounts._taken[:, None].copy())  # charged in place
+        accounts._rests._start = 0  # what the limit is rounded down by is not there anew with each charge
         return accounts
 
     def __repr__(self) -> str:
@@ -165,6 +168,8 @@ class Filter(Accounts):
         Guarantee: from all that is ever admitted for a person, no attack is right with a larger probability.
         Source: theory 8.1, 5.10; ``meaning`` of the curve of the person's own budget.
         """
+        if not self._whole:
+            raise Unsupported("accounts of people in one period each: queries.statement(ledger, person) tells of all")
         rows = self._rows(people)
         own = self._shares_of(rows)
         return np.full(self._count(rows), self._common_guess) if own is None else guesses(self._notion, own)
@@ -199,6 +204,7 @@ class Filter(Accounts):
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/individual-filter.md, "Rounds that are owed".
         """
+        self._process.check("these accounts")
         costs, over = self._costs(step), self._over(step)
         kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
         kept = kept and cast(Any, norms).base is None  # what a view shows can be written through its owner
@@ -211,8 +217,7 @@ class Filter(Accounts):
             active = self._xp.empty(given.shape, dtype=self._xp.bool, device=self._device)
             fast = isinstance(given, np.ndarray) and len(self._most) == 1 and self._most[0] < 2**62  # twice it is int64
             if isinstance(rows, slice) and isinstance(costs, Power) and not over and fast:
-                spent = cast(NDArray[np.int64], self._spent)
-                charge_all(costs, self._most[0], spent[:, 0], cast(Any, given), cast(Any, active))
+                charge_all(costs, self._most[0], cast(Any, self._spent)[:, 0], cast(Any, given), cast(Any, active))
             else:
                 for block, where in self._blocks(rows):
                     after, active[block] = self._after(costs, given[block], where, over, keep=True)
@@ -254,9 +259,9 @@ class Filter(Accounts):
                 self._pay(owed, rows)
             owed.settled = owed.rounds if whole else owed.settled
 
-    def charge_within(self, guard: AbstractContextManager[object]) -> None:
-        """Charge nobody from now on but within this context, which may refuse: a ledger reserved what is charged."""
-        self._guard = guard
+    def charge_within(self, guard: AbstractContextManager[object], *, whole: bool) -> None:
+        """Charge nobody but within this context: a ledger reserved it, for a ``whole`` person or one in a period."""
+        self._guard, self._whole = guard, whole
 
     def check(self, step: mechanisms.Mechanism) -> None:
         """Raise what ``charge`` would raise for a step, whoever is in it; nobody is charged."""
@@ -404,8 +409,7 @@ class Filter(Accounts):
         Source: theory 5.1, 5.9.
         """
         stated = self._budget.delta if delta is None else delta
-        epsilon = float(self.epsilon([person], delta=delta)[0])
-        guess = float(self.guess([person])[0])
+        epsilon, guess = float(self.epsilon([person], delta=delta)[0]), float(self.guess([person])[0])
         return BudgetStatement(person, float(self.used([person])[0]), epsilon, float(stated or 0.0), guess)
 
     def _units(self, units: NDArray[np.int64]) -> Array:

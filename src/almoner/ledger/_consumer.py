@@ -102,8 +102,7 @@ class Consumer(Uncopyable):
         Source: theory 5.12, 5.10; docs/proofs/one-account.md.
         """
         _check.whole(1, units=units)
-        names = _named(self._ledger, people)
-        accounts = self._ledger.accounts
+        names, accounts = _named(self._ledger, people), self._ledger.accounts
         tokens = [accounts.names.token(name) for name in names]
         order = sha256(plain({"people": tokens}).encode()).hexdigest()
 
@@ -119,8 +118,7 @@ class Consumer(Uncopyable):
         self._alone(names, int(units), work)
         begun = self._ledger.consumers[self.key]
         self.record, reserved = begun.record, accounts.units_of(begun.number)
-        self.units = np.fromiter((reserved.get(token, 0) for token in tokens), np.int64, len(names))
-        self._people = names
+        self._people, self.units = names, np.array([reserved.get(token, 0) for token in tokens], dtype=np.int64)
         return self
 
     def __enter__(self) -> Self:
@@ -140,8 +138,10 @@ class Consumer(Uncopyable):
         """Refuse to go on where another process has gone on with this training, or it was settled or written off.
 
         Raises:
-            LedgerError: so it is, or the ledger was closed. Nothing more may be released.
+            LedgerError: so it is, or the ledger was closed, moved or replaced. Nothing more may be released.
         """
+        with self._ledger.store.lock:  # a file that is compacted is replaced
+            self._ledger.store.check_place()
         if self.settled:
             raise LedgerError(f"training {self.key!r} is settled: what was not spent was given back", reason="closed")
         now = self._ledger.consumers.get(self.key)

@@ -41,8 +41,7 @@ def witness_to_record(store: Store, known: str | None, path: Path | str | None, 
     """
     if path is None:
         return None
-    wanted = Path(path).absolute()
-    cure = f"`almoner ledger witness {store.name} --file {path}`"
+    wanted, cure = Path(path).absolute(), f"`almoner ledger witness {store.name} --file {path}`"
     if known is not None:
         if Path(known).resolve() != wanted.resolve():
             raise ArgumentError(f"witness={str(path)!r}: the witness of {store.name} is {known}; {cure} moves it")

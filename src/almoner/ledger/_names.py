@@ -53,8 +53,7 @@ class Names:
             return bytes(stored).hex()
         if self._units is not None:
             return self._units.unit_of(int(stored))
-        name: Person = stored
-        return name
+        return stored  # type: ignore[no-any-return]
 
     def listed(self, token: Person) -> Any:
         """A name as the tables have it, of what ``token`` gave."""

@@ -24,6 +24,7 @@ class Admission:
         key, analyst, purpose, reserved: as asked; an update of a stream has no key.
         floor: units, at most the price, that every person could still pay for the question.
         periods: the first and the last that the question can be about; None for all.
+        after: the number of the record's last entry then.
     """
 
     people: TableAdmitted
@@ -38,6 +39,7 @@ class Admission:
     scopes: tuple[str, ...]
     delta: float
     periods: tuple[str, str] | None
+    after: int
 
 
 class Transaction:
@@ -130,7 +132,7 @@ class Transaction:
         people = offer.admit(allowance.most - spare, shares, payment)
         scopes = tuple(share.scope for share in shares)
         asked = (key, analyst, purpose, reserved, price, spare)
-        self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods)
+        self._admission = Admission(people, *asked, payment, floor, scopes, delta, periods, self.number)
         return self._admission
 
     def settle(
@@ -157,8 +159,8 @@ class Transaction:
         Guarantee: after the transaction either the answer is stored and each person in it is charged, or neither. All
             that a watch ever tells is paid for: ``Watch``, theory 5.8.
         """
-        if admission is not self._admission:
-            raise ArgumentError("admission: it is not this transaction's, or was settled already")
+        if admission is not self._admission or self.number != admission.after:
+            raise ArgumentError("admission: not this transaction's, or settled already, or the record grew since")
         self._admission = None
         complete = self._complete(admission, watch_noise)
         if admission.delta:
@@ -175,7 +177,7 @@ class Transaction:
         return self.append(entry, {**note, **(training or {})})
 
     def refund(self, offer: TableOffer, key: str, public: Mapping[str, object]) -> Entry:
-        """Settle a training: each person pays what was offered, and gets back what was reserved beside it.
+        """Settle an open training: each person pays what was offered, and gets back what was reserved beside it.
 
         Args:
             offer: what the training cost each person, at most what was reserved for that person.
@@ -185,7 +187,10 @@ class Transaction:
         Guarantee: each person remains charged what was offered, whoever else was charged in the meantime.
         Source: theory 5.12.
         """
+        self._read_own()
         training = self._rules.consumers[key]
+        if not training.reserves:
+            raise ArgumentError(f"key={key!r} names no training that is open")
         scopes = self._rules.allowance(analyst=training.analyst, purpose=training.purpose, reserved=None).shares
         note = offer.refund(self.number + 1, training.number, [share.scope for share in scopes])
         whose = {"analyst": training.analyst, "purpose": training.purpose}

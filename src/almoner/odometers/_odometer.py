@@ -27,6 +27,7 @@ class Counting(Account[Bound]):
             BudgetExceeded: of restarts, one round costs more than a filter holds. Nothing is counted: do not run it.
             Unsupported: no theorem gives this mechanism a cost here. Nothing is counted: do not run it.
         """
+        self._process.check("this odometer")
         with self._lock:
             after = self._notion.after(self._totals, mechanism)
             self._notion, self._totals = self._notion.settle(mechanism, after)

@@ -102,8 +102,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         if terms.person not in (None, kind):
             raise ArgumentError(f"budget: its terms are for person={terms.person!r}; the data name people by {kind}")
         terms = replace(terms, person=kind, spelling=terms.spelling or EXACT)
-        options: dict[str, Any] = {"pseudonyms": pseudonyms, "witness": witness}
-        options |= {"memory_limit": memory_limit, "threads": threads}
+        options = dict[str, Any](pseudonyms=pseudonyms, witness=witness, memory_limit=memory_limit, threads=threads)
         if isinstance(ledger, Ledger):
             check_shared(ledger, options)
             ledger.terms.refuse_other(ledger.store.name, terms)
@@ -183,8 +182,7 @@ class Session(Uncopyable, AbstractContextManager["Session"]):
         _check.whole(1, sample=sample)
         _check.within(0.1, 86_400, seconds=seconds)
         which = [each.name or "data" for each in self._given].index(self._rows.schema.name(table))
-        given = self._given[which]
-        connection = self.ledger.store.workspace.connection
+        given, connection = self._given[which], self.ledger.store.workspace.connection
         if not isinstance(self._rows, DuckDB):
             plugin = plugin_of(given.data)
             raise ArgumentError(f"check_view: views are made in {plugin and plugin.name}, and cannot be checked here")

@@ -37,10 +37,12 @@ def explained(policy: Policy, session: Session, *, there: bool) -> list[str]:
 
 def _ledger(policy: Policy, ledger: Ledger, *, there: bool) -> Iterator[str]:
     """Say the budget, whether the ledger is there, and what would notice an older one in its place."""
-    delta, witness = ledger.stated_delta, ledger.witness or policy.plan.witness
+    delta, witness, every = ledger.stated_delta, ledger.witness or policy.plan.witness, ""
+    if ledger.periods is not None:
+        every = f" in each {ledger.periods.every}, and in all of them epsilon {shown(ledger.lifetime(delta), 6)}"
     yield (
         f"Each person has one budget for all analysts together: epsilon {shown(ledger.promise(delta), 6)} at delta "
-        f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}). {ledger.meaning().words}"
+        f"{shown(delta, 6)} ({ledger.symbol} = {shown(ledger.budget, 6)}){every}. {ledger.meaning().words}"
     )
     if not there:
         yield "The ledger is not there yet: `almoner serve --prepare`, with this policy, makes it."
@@ -64,8 +66,7 @@ def _data_set(name: str, told: TablePart, kinds: dict[str, str]) -> str:
 
 
 def _analyst(terms: AnalystTerms) -> str:
-    limits = terms.limits
-    over = terms.until <= datetime.now(UTC)
+    limits, over = terms.limits, terms.until <= datetime.now(UTC)
     until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"
     until += " (the token has expired)" if over else ""
     purpose = "" if terms.purpose is None else f" for {terms.purpose!r}"

@@ -346,7 +346,7 @@ class StoppingAccounts(Uncopyable, ABC):
 
     def begin_after(self, steps: int) -> None:
         """Charge so many steps to the accounts directly first; a person who is out after them is in the first count."""
-        self._before_first = steps
+        self._before_first = -1 if self.begun else steps
 
     @property
     def begun(self) -> bool:
@@ -356,6 +356,8 @@ class StoppingAccounts(Uncopyable, ABC):
     def undo(self) -> None:
         """Give back what was booked, before the first charge: nothing was asked, and nothing will be."""
         with self._lock:
+            if self.begun:
+                raise ArgumentError("an answer was released, and stays paid for: close() ends the counting")
             if self._people.refundable(self._price):
                 self._people.refund(self._price, self._inside)
             self._inside = self._xp.zeros_like(self._inside)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +35,7 @@ ODOMETER = "an odometer: a bound that holds whenever the training is stopped"
 PEOPLE = {
     "record": "each record is treated as a different person; the caller declared this, and it cannot be checked",
     "group": "all records of one person together, as the caller says whose each is",
+    "period": "a person in one period, of which the ledger has a budget each; who is in several is promised less",
 }
 
 CLASSES = {
@@ -52,13 +53,14 @@ PREPROCESSING = {
 UNCHECKED = {
     "record": "That each row is a different person. The caller said so.",
     "group": "That all rows of a person carry the same name. The caller said whose each row is.",
+    "period": "That all rows of a person in a period carry the same name. The caller said whose each row is.",
     "caller": "That the features were made without looking at the data. The caller said so.",
     "schema": "That the schema was written without looking at the data.",
     "public": "That the public records are public, and were chosen without looking at the data. The caller said so.",
     "sampling": "That the sampling charges each person for all that this person contributes. The caller wrote it.",
 }  # declarations of the caller that nothing can check, by the fields of the card that say it
 
-READER = "a reader of the model learns almost the same about you whether or not your records were in the data."
+READER = "a reader of the model learns almost the same about you whether or not your {} were in the data."
 MEANING = "In other words"
 NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"
@@ -96,7 +98,7 @@ class Card:
     divisor: float
     count_sigma: float | None
     """Standard deviation of the noise on the count of people, where one was paid for; None: the divisor was given."""
-    people_from: Literal["record", "group"]
+    people_from: Literal["record", "group", "period"]
     classes_from: Literal["caller", "schema", "data"]
     preprocessing: Literal["caller", "schema", "drawings"] = "caller"
     reproducible: bool
@@ -128,6 +130,12 @@ class Card:
     day: str = field(default="", compare=False)
     weights: str = field(default="", compare=False)
 
+    def on_ledger(self, record: str, periods: object) -> "Card":
+        """The card of a model that people paid for on a ledger with these periods; None: one budget for good."""
+        if periods is None:
+            return replace(self, record=record)
+        return replace(self, record=record, guess=None, people_from="period", adjacency=f"{ADJACENCY} of one period")
+
     def to_dict(self) -> dict[str, Any]:
         """Fields by name, as plain values."""
         released = [{**mechanisms.to_fields(mechanism), "times": times} for mechanism, times in self.released]
@@ -147,8 +155,7 @@ class Card:
             numbers = np.asarray([card.epsilon, card.delta, card.sigma, card.total, *(n for _, n in listed)], float)
         except (TypeError, KeyError, ValueError, ArgumentError) as error:
             raise DataError("this is not a card of a model") from error
-        sound = bool((numbers >= 0).all()) and card.delta <= 1
-        if not sound:
+        if not (bool((numbers >= 0).all()) and card.delta <= 1):
             raise DataError("this is not a card of a model: its numbers are out of their ranges")
         return card
 
@@ -176,7 +183,7 @@ class Card:
         lines = [
             "# What this model promises",
             "",
-            f"**{self._promise}-differential privacy**: {READER}",
+            f"**{self._promise}-differential privacy**: {self._reader}",
             "",
             *(f"- **{name}**: {said}." for name, said in self._facts()),
         ]
@@ -191,7 +198,7 @@ class Card:
             "card.html",
             card=self,
             promise=self._promise,
-            reader=READER,
+            reader=self._reader,
             not_private=NOT_PRIVATE,
             facts=self._facts(),
             words="" if self.guess is None else sentence(self.guess),
@@ -223,6 +230,10 @@ class Card:
             *(("Released", said) for said in _in_words(self.released)),
         )
         return [(name, said) for name, said in told if said]
+
+    @property
+    def _reader(self) -> str:
+        return READER.format("records of a period" if self.people_from == "period" else "records")
 
     @property
     def _promise(self) -> str:

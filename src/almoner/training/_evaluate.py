@@ -112,8 +112,7 @@ def evaluate(
     if ledger is not None and (ids is None or seed is not None):
         raise ArgumentError("evaluate: with ledger=, people must say whose rows they are, and seed must be None")
     judge = _Regression(model) if hasattr(model, "bounds_y") else _Classifier(model)
-    cells = csr_matrix(judge.cells(X, np.asarray(y)))
-    rows = np.asarray(rows, dtype=np.intp)
+    cells, rows = csr_matrix(judge.cells(X, np.asarray(y))), np.asarray(rows, dtype=np.intp)
     shares = (1 - 1e-12) / np.maximum(np.bincount(rows), 1)[rows]  # with all rounding they add up to less than 1
     whose = csr_matrix((shares, (rows, np.arange(len(rows)))), (rows.max(initial=-1) + 1, len(rows)))
     (noisy,) = _released(step, whose @ cells, ids, ledger, seed)
@@ -202,8 +201,7 @@ class _Classifier:
 
     def cells(self, X: Any, y: NDArray[Any]) -> Any:
         """A 1 for each row, (rows, cells)."""
-        codes = labels_of(y, self._labels)[1]
-        scores = np.asarray(self._model.predict_proba(X), dtype=np.float64)
+        codes, scores = labels_of(y, self._labels)[1], np.asarray(self._model.predict_proba(X), dtype=np.float64)
         if scores.shape != (len(codes), len(self._labels)) or not np.isfinite(scores).all():
             raise DataError("model: predict_proba must give a finite share for each row and label")
         scores = scores[:, self._order]  # as the labels, which are sorted

@@ -14,7 +14,7 @@ Source: theory 5.1 to 5.3, 5.10, 5.12; docs/proofs/one-account.md
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf, nextafter, sqrt
@@ -49,7 +49,7 @@ class OnLedger:
 
     Guarantee: before the training begins, the most that it can cost each person is reserved there: its own budget, or
         what this person has left. What it spends is charged at the end and the rest given back, so that all trainings
-        and questions of the ledger together keep within each person's one budget.
+        and questions of the ledger together keep within each person's one budget, or that of each period.
     Source: theory 5.12, 5.10; docs/proofs/one-account.md.
     """
 
@@ -74,6 +74,12 @@ class OnLedger:
     def opened(self) -> tuple[Ledger, bool]:
         """The ledger, open, and whether it was opened here."""
         return (self.ledger, False) if isinstance(self.ledger, Ledger) else (Ledger.open(self.ledger), True)
+
+    def named(self, ids: Sequence[object]) -> Sequence[object]:
+        """Names of people as the ledger keeps them: the same for all spellings of a person. Private."""
+        ledger, opened = self.opened()
+        with ledger if opened else nullcontext():
+            return ledger.people(ids)
 
     def of_process(self, name: str) -> "OnLedger":
         """This ledger for one of several processes, each of which is a training there of its own people."""
@@ -167,10 +173,9 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
             self._close()
             raise
 
-    @property
-    def record(self) -> str:
-        """Number and hash of the entry that reserved, and the training's name: for the model's card. Public."""
-        return f"training {self._hold.key!r}, entry {self._hold.record}"
+    def on_card(self, card: Card) -> Card:
+        """A model's card with the training's name, and number and hash of the entry that reserved. Public."""
+        return card.on_ledger(f"training {self._hold.key!r}, entry {self._hold.record}", self._ledger.periods)
 
     @property
     def delta(self) -> float:
@@ -184,11 +189,10 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
             self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
         else:
             state = saved.state()
-            kept = state.get("shares")
-            if kept is None or not np.array_equal(np.asarray(to_numpy(kept)), shares):
+            if not np.array_equal(state.get("shares", ()), shares):
                 raise ArgumentError("ledger: it reserved other budgets than the folder's")
             self._accounts = Filter.from_state(state)
-        self._accounts.charge_within(self._hold)
+        self._accounts.charge_within(self._hold, whole=self._ledger.periods is None)
         return self._accounts
 
     def renew(self, folder: Any) -> None:
@@ -231,7 +235,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
     def _shares(self) -> NDArray[np.float64]:
         """(n,) in (0, 1]: the part of the training's budget that was reserved for each person, rounded down."""
         units = np.minimum(self._hold.units.astype(object) * self._units_per_ledger_unit, self._limit).astype(np.int64)
-        shares = np.where(units == self._limit, 1.0, units.astype(np.float64) / self._limit)
+        shares = np.where(units == self._limit, 1.0, np.minimum(units.astype(np.float64) / self._limit, 1 - 2.0**-53))
         return np.where(units == 0, 0.25 / self._limit, shares)  # a share that is not a unit
 
 
@@ -302,10 +306,9 @@ class LedgerStream(Uncopyable):
         self._begun = consumer.begin(number + (kept is not None))
         return kept
 
-    @property
-    def record(self) -> str:
-        """The stream's name and the entry that began it: for the model's card. Public."""
-        return f"stream {self.on.key!r}, entry {self._stream.record}"
+    def on_card(self, card: Card) -> Card:
+        """A model's card with the stream's name and the entry that began it. Public."""
+        return card.on_ledger(f"stream {self.on.key!r}, entry {self._stream.record}", self._ledger.periods)
 
     def release(
         self,
@@ -340,8 +343,7 @@ class LedgerStream(Uncopyable):
             keep(self._stream.number + 1, noisy)
             return {"sigma": step.sigma, "sensitivity": step.sensitivity, "released": digest(noisy)}
 
-        people: Sequence[Any] = ids
-        self._stream.update(people, self._price(step), pace=spread, contribute=charged, release=drawn)
+        self._stream.update(ids, self._price(step), pace=spread, contribute=charged, release=drawn)
         return noisy
 
     def statement(self, person: Hashable, *, delta: float | None) -> BudgetStatement:
@@ -350,7 +352,7 @@ class LedgerStream(Uncopyable):
         stated = ledger.stated_delta if delta is None else delta
         set_aside = sum(int(entry.public["units"]) for entry in ledger.watched())
         used = min(1.0, nextafter((ledger.spent(person) + set_aside) / ledger.budget_units, inf))
-        return BudgetStatement(person, used, ledger.promise(stated), stated, ledger.meaning().guess())
+        return BudgetStatement(person, used, ledger.lifetime(stated), stated, ledger.meaning().guess())
 
     def close(self) -> None:
         if self._owned:

@@ -199,8 +199,7 @@ class Loading:
         """Each column of some records, by name; the last one is the target."""
         if self._last is not None and torch.equal(self._last[0], numbers):
             return self._last[1]
-        listed = numbers.tolist()
-        together = getattr(self._dataset, "__getitems__", None)
+        listed, together = numbers.tolist(), getattr(self._dataset, "__getitems__", None)
         items = list(together(listed)) if together is not None else [self._dataset[number] for number in listed]
         columns = self._together(items)
         if self._one is None:

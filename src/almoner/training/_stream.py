@@ -256,9 +256,9 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
 
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the module after every update, and its price. Public."""
-        record = "" if self._ledger is None else self._ledger.record
         how: dict[str, Any] = {"streamed": True, "pace": 0.0, "divisor": self._divisor}
-        return self._card(self._run.current.value, delta, record=record, **how)
+        card = self._card(self._run.current.value, delta, **how)
+        return card if self._ledger is None else self._ledger.on_card(card)
 
     def _described(self) -> dict[str, Any]:
         """The settings that a stream goes on with and its ledger's record repeats. Public."""

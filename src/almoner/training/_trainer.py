@@ -276,7 +276,9 @@ class Trainer(OfModule):
             self._gradients.shards.same("records, people, shares", *own)
             processes.broadcast_module(self._module)
         elif not processes.single:
-            processes.refuse_shared(records.ids or ())
+            with self._together():
+                named = (records.ids or ()) if self._ledger is None else self._ledger.named(records.ids or ())
+            processes.refuse_shared(named)
         with self._together():
             self._gradients.prepare(records.inputs, records.targets)
         return records, sampling
@@ -362,8 +364,7 @@ class Trainer(OfModule):
         resumed: bool,
     ) -> Run:
         settings, count = self._settings, records.person_count
-        current = settings.current()
-        odometer = watch.odometer or settings.odometer
+        current, odometer = settings.current(), watch.odometer or settings.odometer
         observers: list[Any] = [] if odometer is None else [Bounds(odometer, count if settings.individual else None)]
         observers += [] if watch.losses is None else [Counts(watch.losses)]
         device, total = self._gradients.parameters[0].device, self._processes.noisy_total
@@ -530,8 +531,8 @@ class Trainer(OfModule):
     def card(self, *, delta: float | None = None) -> Card:
         """The promise about the trained module, and its price. Public. Delta is for budgets that have none."""
         state, whose = self._trained().current.value, "record" if self._people_of.people is None else "group"
-        public, record = self._public.describe() if self._public else "", self._held.record if self._held else ""
-        return self._card(state, delta, people_from=whose, record=record, public=public)
+        card = self._card(state, delta, people_from=whose, public=self._public.describe() if self._public else "")
+        return card if self._held is None else self._held.on_card(card)
 
     def _trained(self) -> Run:
         if self._run is None:

@@ -59,7 +59,6 @@ def adult(folder: Path | None = None) -> Example | None:
 def digits() -> Example:
     """Handwritten digits that scikit-learn brings along: 8 x 8 pixels from 0 to 16; every fourth is for the test."""
     x, y = datasets.load_digits(return_X_y=True)
-    x = x / 64.0
-    in_test = np.arange(len(y)) % 4 == 3
+    x, in_test = x / 64.0, np.arange(len(y)) % 4 == 3
     train, test = (x[~in_test], y[~in_test]), (x[in_test], y[in_test])
     return Example("handwritten digits (scikit-learn)", 10, train, test)

@@ -148,8 +148,7 @@ def train(
             )
         *judged, others = _labelled(tune.on, schema, tune.skip_rows)
         judges = (*judged, tables.owners(others, schema))
-    owners = tables.owners(table, schema)
-    classes = range(len(schema.classes))
+    owners, classes = tables.owners(table, schema), range(len(schema.classes))
     estimator = LogisticRegression(classes=classes, n_people=schema.people, fit_intercept=False, **options)
     if tune is None:
         estimator.fit(features, codes, groups=owners, observe=observe, ledger=ledger)

@@ -104,6 +104,7 @@ class Dropouts(StoppingAccounts):
                     raise ArgumentError("people: nobody may join while drops are counted")
                 self._closed = True
                 self._people.refund(self._price, self._inside)
+                self._inside = self._xp.zeros_like(self._inside)  # nothing is given back twice
         return self._people
 
     def _refuse_more(self) -> None:

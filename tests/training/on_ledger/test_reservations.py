@@ -11,14 +11,16 @@ import torch
 
 from almoner import filters, training
 from almoner.errors import ArgumentError, BudgetExceeded, LedgerError, Unsupported
-from almoner.ledger import Consumer, Ledger, verify, write_off
+from almoner.ledger import Consumer, Ledger, Periods, Terms, verify, write_off
 from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
 from almoner.training import FixedBatches
-from almoner.training._on_ledger import digest
+from almoner.training._on_ledger import LedgerRun, digest
+from almoner.training._run.models import Processes
+from almoner.training._run.settings import Watched
 from almoner.training.correlated import Banded
 from terms import grouped
-from training_runs import N, dies, network, records, trainer
+from training_runs import BY_RECORD, N, dies, network, records, trainer
 
 IDS = [f"p{row}" for row in range(N)]
 WHOLE = filters.Gaussian(epsilon=1.5, delta=1e-6)
@@ -512,3 +514,85 @@ def test_nothing_is_charged_while_a_run_is_settled(tmp_path, monkeypatch):
         job.fit(x, y, IDS)
         others[0].join()
         assert asked == ["refused"]
+
+
+def test_a_large_budget_is_reserved_to_the_last_unit(tmp_path):
+    """A share that a float can't tell from one is not the whole: nobody is charged a unit more than was reserved."""
+    large = filters.Gaussian(mu=8.0)
+    with opened(tmp_path / "l", budget=large) as session:
+        Consumer(session.ledger, key="one unit", analyst="ann").reserve(IDS[:1], 1)
+        with LedgerRun(training.OnLedger(session.ledger, "m"), IDS[:2], large) as run:
+            whole = Gaussian(sigma=0.125)  # mu squared is 64, all of the budget
+            assert run.accounts().charge(whole, np.ones(2)).tolist() == [False, True]
+
+
+def months(place):
+    """A ledger of two people with a budget in each month, and their rows in all of them."""
+    periods = Periods("day", every="month", first="2026-01-01", last="2026-12-31")
+    book = Ledger.open(place, Terms(ONE, person="VARCHAR", periods=periods), create=True)
+    return book, [f"{person} 2026-{month:02d}-01" for person in IDS[:2] for month in range(1, 13)]
+
+
+@pytest.mark.slow
+def test_a_card_of_a_ledger_with_periods_is_about_a_person_in_one_of_them(tmp_path):
+    """All months of a person together are known better than a month's budget says: no card promises them that."""
+    book, names = months(tmp_path / "l")
+    x, y = (part[: len(names)] for part in records())
+    with book:
+        model = training.LogisticRegression(epsilon=1.0, delta=1e-6, classes=[0, 1], steps=3, n_people=24)
+        model.fit(x.numpy(), y.numpy(), names, ledger=training.OnLedger(book, "fit"))
+        job = on_ledger(training.OnLedger(book, "job"), ONE, steps=2)
+        job.fit(x, y, names)
+        parts = training.LogisticRegression(epsilon=None, classes=[0, 1], steps=3, n_people=24)
+        parts.partial_fit(x.numpy(), y.numpy(), names, ledger=training.OnLedger(book, "parts"))
+        module = network()
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        stream = training.Stream(
+            module, BY_RECORD, optimizer, training.OnLedger(book, "stream"), max_grad_norm=1.0, updates=3
+        )
+        stream.update(x, y, names, divisor=24)
+        for card in (model.card_, job.card(), parts.card_, stream.card()):
+            assert (card.people_from, card.guess) == ("period", None)
+            assert card.adjacency == "add or remove one person, with all of that person's records of one period"
+            for told in (card.to_markdown(), card.to_html()):
+                assert "your records of a period were in the data" in told
+            assert card.record in card.to_markdown()
+            assert training.Card.from_dict(card.to_dict()) == card
+        assert parts.statement(names[0]).epsilon == book.lifetime(1e-6) > 10
+        for stated in (lambda: model.statement(names[0]), lambda: job.statement(names[0]), model.accounts_.text):
+            with pytest.raises(Unsupported, match="in one period"):
+                stated()
+
+
+def test_processes_of_one_training_compare_people_as_the_ledger_names_them(tmp_path, monkeypatch):
+    """A person who is 17 in one process and "17" in another would give twice what a step's noise is for."""
+    with Ledger.open(tmp_path / "l", Terms(ONE, person="BIGINT"), create=True) as book:
+        on = training.OnLedger(book, "m")
+        assert on.named(["17", 18]) == on.named([17, "18"]) == [17, 18]
+    by_name = training.OnLedger(tmp_path / "l", "m")
+    assert by_name.named(["17"]) == [17]
+    compared = []
+    monkeypatch.setattr(Processes, "refuse_shared", lambda _, ids: compared.extend(ids))
+    monkeypatch.setattr(Processes, "all_gather", lambda _, value: [value])
+    x, y = (part[:4] for part in records())
+    with Ledger.open(tmp_path / "l") as book:
+        job = on_ledger(training.OnLedger(book, "m"), ONE)
+        monkeypatch.setattr(job._processes, "single", False)
+        job._compared(x, y, ["1", 2, "3", 4], Watched(), None, None)
+    assert compared == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_a_training_stops_where_its_ledger_was_moved(tmp_path):
+    """No further step is released, as no question is answered: a ledger in its place would know nothing of it."""
+    with opened(tmp_path / "l") as session:
+        released = []
+
+        def moves(run):
+            released.append(run.step)
+            if run.step == 2:
+                (tmp_path / "l").rename(tmp_path / "elsewhere")
+
+        with pytest.raises(LedgerError, match="moved or replaced"):
+            on_ledger(training.OnLedger(session.ledger, "m"), ONE).fit(*records(), IDS, callbacks=[moves])
+        assert released == [0, 1, 2]

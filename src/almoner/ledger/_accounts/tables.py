@@ -92,8 +92,7 @@ class TableAccounts:
 
         No entry of ``refunds`` gives back more than the entry reserved that it names.
         """
-        run = self._store.run
-        twice = "SELECT person FROM ledger.accounts GROUP BY person HAVING count(*) > 1"
+        run, twice = self._store.run, "SELECT person FROM ledger.accounts GROUP BY person HAVING count(*) > 1"
         different = (
             "SELECT 1 FROM (SELECT person, sum(units) AS units FROM ledger.charges GROUP BY person) c "
             "FULL JOIN ledger.accounts a ON a.person = c.person WHERE coalesce(c.units, 0) <> coalesce(a.spent, -1)"

@@ -150,8 +150,7 @@ def compact(ledger: Ledger, *, before: date | str | None = None) -> int:
     Guarantee: each person remains charged the same units in all, for each analyst and for each purpose.
     Source: docs/ledger/size.md.
     """
-    limit = _moment(before)
-    accounts = ledger.accounts
+    limit, accounts = _moment(before), ledger.accounts
     ledger.refuse_inside("nothing is compacted")
 
     def work(transaction: Transaction) -> int:
@@ -268,8 +267,7 @@ def size(ledger: Ledger) -> Size:
     """Measure a ledger: bytes, people and charges. Private."""
 
     def work() -> Size:
-        run = ledger.store.run
-        tables = ("record", "accounts", "charges")
+        run, tables = ledger.store.run, ("record", "accounts", "charges")
         entries, people, charges = (int(run(f"SELECT count(*) FROM ledger.{each}")[0][0]) for each in tables)
         merged = [row.entry().public["through"] for row in read_rows(run, "kind = 'merged'")]
         path, found = ledger.store.path, 0

@@ -88,8 +88,7 @@ def check_export_file(path: Path) -> tuple[int, str]:
     except (OSError, UnicodeDecodeError):
         raise LedgerError(f"{path} cannot be read") from None
     lines = text.split("\n") if text else []  # not splitlines(): text in the entries may hold other ends of lines
-    count = check_export(lines)
-    last = json.loads(lines[-1])
+    count, last = check_export(lines), json.loads(lines[-1])
     return count, f"{last['number']}:{last['hash']}"
 
 

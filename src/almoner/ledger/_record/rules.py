@@ -222,8 +222,7 @@ class Rules:
         terms = json.loads(row.public)
         price, payment = int(terms["price"]), Payment(terms.get("pace"))
         allowance = self.allowance(analyst=str(row.analyst), purpose=row.purpose, reserved=row.reserved)
-        limits = dict(allowance.shares)
-        price = min(price, payment.allowed(allowance.least))
+        limits, price = dict(allowance.shares), min(price, payment.allowed(allowance.least))
         places = self.places(terms.get("periods") if row.kind == "answered" else None)
         self.charged.charge(places, lambda spent: payment.after(spent, allowance.most, price))
         for scope in _scopes(str(row.analyst), row.purpose):

@@ -225,7 +225,6 @@ class RecordedTerms:
     def refuse_other(self, name: str, terms: Terms) -> None:
         """Refuse to open a ledger of these terms for other ones; None in them is whatever it was made for."""
         measure, units = (self.measure, self.budget) if terms.budget is None else counted(terms.budget)
-        person = terms.person
         fields = [(each, getattr(self, each), getattr(terms, each)) for each in ("periods", "keys_delta", "spelling")]
         differ = [f"{each}={own!r}, not {value!r}" for each, own, value in fields if value not in (None, own)]
         other = differ[0] if differ else None
@@ -234,9 +233,9 @@ class RecordedTerms:
         elif units != self.budget:
             own, new = to_float(self.budget), to_float(units)
             other = f"a budget of {self.symbol} = {own:.9g} for each person, not {new:.9g}"
-        elif person not in (None, self.data_names):
+        elif terms.person not in (None, self.data_names):
             other = f"person={self.data_names!r}, names that are {NAMES.get(self.data_names)}, "
-            other += f"not {person!r}, {NAMES.get(str(person))}: cast the column in a view"
+            other += f"not {terms.person!r}, {NAMES.get(terms.person)}: cast the column in a view"
         if other is not None:
             raise ArgumentError(f"{name} was made for {other}")
 

@@ -170,7 +170,7 @@ class File:
                 return work()
             if self.reading:
                 raise self._refused(_FORBIDDEN)
-            self._check_place()
+            self.check_place()
             self.run("BEGIN TRANSACTION")
             self.inside = True
             try:
@@ -198,7 +198,7 @@ class File:
         with self.lock:
             if self.reading:
                 raise self._refused(_FORBIDDEN)
-            self._check_place()
+            self.check_place()
             fresh, done = self._beside(".new"), False
             try:
                 with suppress(LedgerError, OSError), private_files():
@@ -241,7 +241,7 @@ class File:
                     self.workspace.connection.execute("CHECKPOINT ledger")
             self._drop()
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Refuse to write into a file that would not be found again under its name."""
         with suppress(OSError):
             if os.path.samestat(self._file.stat(), self._status):

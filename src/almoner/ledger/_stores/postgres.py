@@ -182,6 +182,9 @@ class Postgres:
                 return work()
             return self._once("ISOLATION LEVEL REPEATABLE READ, READ ONLY", work, turn=False)
 
+    def check_place(self) -> None:
+        """Nothing: a server's ledger is where its tables are."""
+
     def close(self) -> None:
         with self.lock:
             self._drop()

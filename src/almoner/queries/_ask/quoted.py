@@ -82,8 +82,7 @@ class Quote:
 def quote(question: Question, budget: int, *, left: int, released: Sequence[int] | None = None) -> Quote:
     """Price and noise of a question, from public facts alone; ``left`` of the budget at worst, both in units."""
     errors = {name: question.spread * scale for name, scale in question.scales().items()}
-    quantile = NoiseBand(1.0, question.pure).z(1)
-    half = expected_half_width(question, released)
+    quantile, half = NoiseBand(1.0, question.pure).z(1), expected_half_width(question, released)
     return Quote(
         rho=rho_of(question),
         of_budget=question.price / budget,

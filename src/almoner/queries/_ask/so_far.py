@@ -129,10 +129,8 @@ class SoFar:
             if own.head == head:
                 return own
             new = [e.public for e in answered(ledger, analyst, purpose, after=int(own.head.partition(":")[0]))]
-            left, latest = (
-                ledger.left_by_period(analyst, purpose),
-                {_frozen(without(each["question"])): each for each in new},
-            )
+            left = ledger.left_by_period(analyst, purpose)
+            latest = {_frozen(without(each["question"])): each for each in new}
             return cls(head, analyst, purpose, left, (*own.answers, *new), {**own.latest, **latest})
 
         return ledger.snapshot(work)

@@ -191,14 +191,7 @@ def double(value: float) -> str:
     return f"CAST('{float(value)!r}' AS DOUBLE)"
 
 
-_TYPES = {
-    "whole": "BIGINT",
-    "number": "DOUBLE",
-    "text": "VARCHAR",
-    "bool": "BOOLEAN",
-    "date": "DATE",
-    "time": "TIMESTAMP",
-}
+_TYPES = dict[str, str](whole="BIGINT", number="DOUBLE", text="VARCHAR", bool="BOOLEAN", date="DATE", time="TIMESTAMP")
 _LETTERS = '({0} COLLATE "binary")'  # a column of a DuckDB file or a view may have a collation, which unites spellings
 
 

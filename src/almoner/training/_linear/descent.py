@@ -339,8 +339,7 @@ class LogisticGradients:
     def _grouped_norms(self) -> Array:
         """Norms of sums over each person's rows: people times features, a chunk of people at a time."""
         n, rows = self.people, len(self._y)
-        size = max(1, CHUNK // max(1, self._x.shape[1]))
-        norms = np.zeros(n)
+        size, norms = max(1, CHUNK // max(1, self._x.shape[1])), np.zeros(n)
         for column in range(self._columns):
             values = self._residuals[self._rows_of, column]
             gather = sparse.csr_matrix((values, self._rows_of, self._starts), shape=(n, rows))
@@ -379,8 +378,7 @@ def _lengths(x: Any) -> Array:
                 return np.asarray(most)
             scaled = x / np.where(most > 0, most, 1.0)[:, None]
             return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * most)
-        most = np.zeros(x.shape[0])
-        rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        most, rows = np.zeros(x.shape[0]), np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
         np.maximum.at(most, rows, np.abs(x.data))
         squares = (x.data / np.where(most > 0, most, 1.0)[rows]) ** 2
         return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)

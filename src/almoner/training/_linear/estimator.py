@@ -165,7 +165,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             book = self._book(planned, gradients.people, shares=shares, odometer=odometer, held=on)
             self._train(gradients, book, planned, counting, names, observe)
             if on is not None:
-                self.card_ = replace(self.card_, record=on.record)
+                self.card_ = on.on_card(self.card_)
                 on.settle(self.card_, [self.coef_, np.atleast_1d(self.intercept_)])
         return self
 
@@ -336,8 +336,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         self._check_settings()
         loop.check_course(average=chosen.average, decay=chosen.decay, pace=chosen.pace, momentum=chosen.momentum)
         _check.given(_check.whole, 1, n_people=self.n_people)
-        counts = self._drop_counts(counting)
-        by_number = counting is None or chosen.stop_when_inactive is not None
+        counts, by_number = self._drop_counts(counting), counting is None or chosen.stop_when_inactive is not None
         planned = loop.plan(
             "gaussian" if by_number else "zcdp",  # in which a yes or no has a price, as StillActive gives
             epsilon=self.epsilon,

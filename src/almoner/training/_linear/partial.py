@@ -368,8 +368,8 @@ class PartialFit:
             steps=self.n_iter_,
             learning_rate=self.learning_rate_,
             reproducible=self._own("seed") is not None,
-            record="" if stream.ledger is None else stream.ledger.record,
         )
+        self.card_ = self.card_ if stream.ledger is None else stream.ledger.on_card(self.card_)
 
 
 def _on_ledger(ledger: OnLedger, seed: int | None) -> LedgerStream:

@@ -375,8 +375,7 @@ class LedgerBook(_Book):
     Source: theory 5.1; docs/proofs/one-account.md, "Streams".
     """
 
-    accounts = None
-    refused = None
+    accounts = refused = None
 
     def __init__(
         self,

@@ -52,8 +52,7 @@ class BatchPlan:
 
     def describe(self) -> str:
         """Batches, noise and the factor in force: a resumed run must have the same."""
-        digest = blake2b(self.factor.parameters().tobytes(), digest_size=8).hexdigest()
-        of = self.batches
+        digest, of = blake2b(self.factor.parameters().tobytes(), digest_size=8).hexdigest(), self.batches
         named = f"FixedBatches(size={of.size!r}, order={of.order!r}, key={of.key!r})"
         return f"{named}, {self.noise!r}, {self.count} batches, factor {digest}"
 

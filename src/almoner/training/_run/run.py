@@ -309,7 +309,6 @@ class Run:
             own = own.with_release(announced.mechanism)
         model, public = first((parts["model"], parts["run"]))
         self.model.load(model)
-        seeded = self.current.value.seeded or own.seeded
-        state = TrainingState.from_fields(public)
+        seeded, state = self.current.value.seeded or own.seeded, TrainingState.from_fields(public)
         self.current.value = replace(state, released=own.released, seeded=seeded or state.seeded)
         self.save()

@@ -70,8 +70,7 @@ class Strokes(Drawings):
             curve, end = np.einsum("tc,ncx->ntx", weights, corners), corners[:, 3]
             nearest = np.full((count, height, width), np.inf, np.float32)
             for place in range(len(time)):  # a point of all curves at a time
-                down = (rows - curve[:, place, :1]) ** 2
-                along = (columns - curve[:, place, 1:]) ** 2
+                down, along = (rows - curve[:, place, :1]) ** 2, (columns - curve[:, place, 1:]) ** 2
                 np.minimum(nearest, down[:, :, None] + along[:, None, :], out=nearest)
             drawn = np.clip(1.5 - np.sqrt(nearest) / pen, 0, 1)
             ink = np.where((stroke < number)[:, None, None], np.maximum(ink, drawn), ink)
@@ -97,8 +96,7 @@ class Scenes(Drawings):
 
     def _draw(self, draw: np.random.Generator, size: Size) -> Images:
         _, pictures = _leaves(draw, size, number=40, sizes=(0.05, 1.0), spread=0.7)
-        colour = draw.uniform(0.1, 0.7, (len(pictures), 1, 1, 1))
-        grey = pictures.mean(axis=1, keepdims=True)
+        colour, grey = draw.uniform(0.1, 0.7, (len(pictures), 1, 1, 1)), pictures.mean(axis=1, keepdims=True)
         return np.asarray(grey + colour * (pictures - grey), np.float32)
 
 

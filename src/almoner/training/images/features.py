@@ -76,8 +76,7 @@ class Scattering(nn.Module):
 
     def _second_order(self, first: Tensor, scale: int) -> Tensor:
         """(n, L * rest, h, w): for each angle of the first wavelet all larger scales and all angles of the second."""
-        records = first.shape[0]
-        spectrum = torch.fft.fft2(first.reshape(-1, 1, *first.shape[2:]))
+        records, spectrum = first.shape[0], torch.fft.fft2(first.reshape(-1, 1, *first.shape[2:]))
         parts = []
         for larger in range(scale + 1, self.scales):
             second = self._averaged(self._modulus(spectrum, larger, scale), larger)
@@ -152,8 +151,7 @@ class Patches(nn.Module):
 
     def _features(self, images: Tensor) -> Tensor:
         products = self._contrasted(images) @ self.products.to(images)
-        pooled = self.get_buffer("_pooled").to(images)
-        parts = []
+        pooled, parts = self.get_buffer("_pooled").to(images), []
         for sign in (1, -1):
             excess = (sign * products).sub_(self.threshold).clamp_(min=0)
             cells = pooled @ excess.reshape(len(images), -1, excess.shape[1])
@@ -372,8 +370,7 @@ def _averages(side: int, scales: int, level: int) -> NDArray[np.float64]:
     sigma, thinned = 0.8 * 2 ** (scales - 1), 2 ** (scales - level)
     places = np.arange(-2 * side, 3 * side)
     wrapped = np.exp(-(places**2) / (2 * sigma**2)).reshape(5, side).sum(axis=0) / np.sqrt(2 * pi * sigma**2)
-    spectrum = np.fft.fft(wrapped).real
-    short = side // 2**level
+    spectrum, short = np.fft.fft(wrapped).real, side // 2**level
     filtered = np.fft.fft(np.eye(short), axis=0) * _cropped(spectrum, level, 0)[:, None]
     folded = filtered.reshape(thinned, short // thinned, short).mean(axis=0)
     return np.ascontiguousarray(np.fft.ifft(folded, axis=0).real[1:-1])
@@ -382,8 +379,7 @@ def _averages(side: int, scales: int, level: int) -> NDArray[np.float64]:
 def _morlet(shape: tuple[int, int], scale: int, angle: float, slant: float) -> NDArray[np.float64]:
     """The Fourier transform of a Morlet wavelet: a plane wave in a Gaussian window, with mean zero."""
     sigma, frequency = 0.8 * 2**scale, 3 / 4 * pi / 2**scale
-    wave = _gabor(shape, sigma, angle, frequency, slant)
-    window = _gabor(shape, sigma, angle, 0.0, slant)
+    wave, window = _gabor(shape, sigma, angle, frequency, slant), _gabor(shape, sigma, angle, 0.0, slant)
     spectrum: NDArray[np.float64] = np.fft.fft2(wave - wave.sum() / window.sum() * window).real
     return spectrum
 
