@@ -268,7 +268,8 @@ where no formula gives it.
 
 def search_allowance(costs: Costs, fits: Callable[[Array], Mask], people: int, xp: Library, device: object) -> Array:
     """(people,) the largest contribution on the grid that fits, by bisection: where no formula gives the allowance."""
-    values, low = xp.asarray(costs.grid, device=device), xp.zeros(people, dtype=xp.int64, device=device)
+    values = xp.asarray(costs.grid, device=device)
+    low = xp.zeros(people, dtype=xp.int64, device=device)
     high = low + len(costs.grid)
     while int(xp.max(high - low)) > 1 if people else False:
         middle = (low + high) // 2

@@ -143,7 +143,8 @@ def _gaussian_only(counts: Array, kinds: list[mechanisms.Mechanism]) -> tuple[Ma
     gaussian_only = np.ones(counts.shape[0], dtype=bool)
     if len(others):
         gaussian_only = ~np.asarray(xp.any(host[:, others.tolist()] > 0, axis=1))
-    mu, rows = np.zeros(len(gaussian_only)), np.flatnonzero(gaussian_only)
+    mu = np.zeros(len(gaussian_only))
+    rows = np.flatnonzero(gaussian_only)
     mu[rows] = np.sqrt(np.asarray(host[rows.tolist() if xp is not np else rows], dtype=np.float64) @ squares)
     return gaussian_only, mu * (1 + (len(kinds) + 8) * 2.0**-52)
 

@@ -182,7 +182,8 @@ class Odometer(Accounts):
 
     def _read(self, people: People | None, delta: float, *, ex_post: bool) -> Array:
         xp, totals = self._xp, self._totals(self._rows(people))
-        bounds, step = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device), self._block_size // 4
+        bounds = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device)
+        step = self._block_size // 4
         for start in range(0, totals.shape[0], step):
             block = slice(start, min(start + step, totals.shape[0]))
             bounds[block] = self._notion.person_bound(totals[block, ...], delta=delta, ex_post=ex_post, xp=xp)

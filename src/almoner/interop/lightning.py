@@ -187,7 +187,8 @@ class PrivacyCallback(Uncopyable, Callback):
 def _refuse(trainer: Any, module: LightningModule) -> None:
     """Raise Unsupported for what is not done in private steps."""
     strategy, batches, kind = trainer.strategy, trainer.accumulate_grad_batches, trainer.precision
-    count, alone = len(trainer.optimizers), type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
+    count = len(trainer.optimizers)
+    alone = type(strategy) is SingleDeviceStrategy and trainer.world_size == 1
     finds = any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in trainer.callbacks)
     draws = "dataloader_iter" in inspect.signature(type(module).training_step).parameters
     for is_broken, why in (

@@ -53,7 +53,8 @@ class Names:
             return bytes(stored).hex()
         if self._units is not None:
             return self._units.unit_of(int(stored))
-        return stored  # type: ignore[no-any-return]
+        name: Person = stored
+        return name
 
     def listed(self, token: Person) -> Any:
         """A name as the tables have it, of what ``token`` gave."""

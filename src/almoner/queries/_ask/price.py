@@ -140,7 +140,8 @@ def with_error(asked: Question, *, pure: bool, budget: int, released: Sequence[i
 
     An ArgumentError says that it depends on what no earlier answer tells, a BudgetExceeded what could be had instead.
     """
-    wanted, trial = _half_width(asked, pure, released), _at_some_price(asked, pure)
+    wanted = _half_width(asked, pure, released)
+    trial = _at_some_price(asked, pure)
 
     def width(noise: float) -> float:
         half = expected_half_width(trial, released, noise)

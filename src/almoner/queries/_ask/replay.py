@@ -145,7 +145,8 @@ class _Again:
         for place, (_, most) in enumerate(allowed):
             joins += f" LEFT JOIN {self._sums} s{place} ON s{place}.person = c.person AND s{place}.scope = ?"
             left.append(f"{most - asked.spare_units:d} - coalesce(s{place}.spent, 0)")
-        pays, names = asked.payment.sql(f"least({', '.join(left)})", divide="//"), self._ledger.accounts.names
+        pays = asked.payment.sql(f"least({', '.join(left)})", divide="//")
+        names = self._ledger.accounts.names
         here = f"c.units > 0 AND NOT list_contains(CAST(? AS {names.kind}[]), c.person)"
         stored = f"SELECT * REPLACE ({names.sql('person')} AS person) FROM ({charges.sql}) q"
         gone = answered.gone | {person for person, entry in self._erased.items() if answered.entry.number < entry}
