@@ -129,6 +129,22 @@ def test_what_is_not_a_number_is_out(make):
     assert np.all(people.state()["spent"][7] > 0)
 
 
+@pytest.mark.parametrize("kind", ["Residue", "Planned"])
+@pytest.mark.parametrize("sensitivity", [0.5, 4.0])
+def test_noise_priced_at_the_sensitivity_alone_takes_contributions_up_to_it(kind, sensitivity):
+    """Rounds with one price for all contributions know those up to the sensitivity, whatever its size; more is out."""
+    step = m.DiscreteGaussian(sigma=20.0 * sensitivity, sensitivity=sensitivity, dimension=1)
+    budget = {"epsilon": 1.0, "delta": 1e-5}
+    people = individual.Filter(4, filters.Residue(**budget) if kind == "Residue" else filters.Planned(step, **budget))
+    norms = sensitivity * np.array([0.0, 0.4, 1.0, 1.0 + 1e-9])
+    assert (people.allowance(step) == sensitivity).all()
+    assert people.charge(step, norms).tolist() == [True, True, True, False]
+    spent = people.spent()
+    assert spent[0] == spent[3] == 0 < spent[1] == spent[2]
+    people.write_off(step)
+    assert (people.spent()[:3] - spent[:3] == spent[2]).all()
+
+
 @each_budget
 def test_a_person_at_the_sensitivity_pays_what_the_filter_charges(make):
     """The account of a person at full norm and the plain filter stop after the same round."""

@@ -194,6 +194,16 @@ def test_refusals():
     assert np.all(renyi.epsilon() == 0.0)
 
 
+@every
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -1.0, math.nan])
+def test_bounds_are_read_at_a_probability_alone(make, delta):
+    """A delta that is no probability of failure is refused, as it is by one odometer, and gives no small bound."""
+    accounts = individual.Odometer(2, make())
+    accounts.charge(m.Gaussian(20.0), np.array([1.0, 0.1]))
+    with pytest.raises(errors.ArgumentError, match="delta"):
+        accounts.epsilon(delta=delta)
+
+
 def test_who_takes_part_in_a_pure_round():
     """Mechanisms without a sensitivity cost everybody who takes part the same, and the others nothing."""
     accounts = individual.Odometer(3, odometers.Renyi(delta=1e-5, sum_delta=0.0))

@@ -181,6 +181,7 @@ class Odometer(Accounts):
         return accounts
 
     def _read(self, people: People | None, delta: float, *, ex_post: bool) -> Array:
+        _check.between(0, 1, delta=delta)
         xp, totals = self._xp, self._totals(self._rows(people))
         bounds = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device)
         step = self._block_size // 4
