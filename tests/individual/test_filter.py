@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 from fractions import Fraction
+from functools import partial
 from math import inf, nan
 
 import array_api_strict
@@ -129,16 +130,22 @@ def test_what_is_not_a_number_is_out(make):
     assert np.all(people.state()["spent"][7] > 0)
 
 
-@pytest.mark.parametrize("kind", ["Residue", "Planned"])
 @pytest.mark.parametrize("sensitivity", [0.5, 4.0])
-def test_noise_priced_at_the_sensitivity_alone_takes_contributions_up_to_it(kind, sensitivity):
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [
+        ("Residue", partial(m.DiscreteGaussian, dimension=1)),
+        ("Planned", partial(m.DiscreteGaussian, dimension=1)),
+        ("Planned", partial(m.ReplacedGaussian, sample_rate=0.1)),
+    ],
+)
+def test_noise_priced_at_the_sensitivity_alone_takes_contributions_up_to_it(kind, noise, sensitivity):
     """Rounds with one price for all contributions know those up to the sensitivity, whatever its size; more is out."""
-    step = m.DiscreteGaussian(sigma=20.0 * sensitivity, sensitivity=sensitivity, dimension=1)
-    budget = {"epsilon": 1.0, "delta": 1e-5}
+    step, budget = noise(sigma=20.0 * sensitivity, sensitivity=sensitivity), {"epsilon": 1.0, "delta": 1e-5}
     people = individual.Filter(4, filters.Residue(**budget) if kind == "Residue" else filters.Planned(step, **budget))
-    norms = sensitivity * np.array([0.0, 0.4, 1.0, 1.0 + 1e-9])
     assert (people.allowance(step) == sensitivity).all()
-    assert people.charge(step, norms).tolist() == [True, True, True, False]
+    active = people.charge(step, sensitivity * np.array([0.0, 0.4, 1.0, 1.0 + 1e-9]))
+    assert active.tolist() == [True, True, True, False]
     spent = people.spent()
     assert spent[0] == spent[3] == 0 < spent[1] == spent[2]
     people.write_off(step)
