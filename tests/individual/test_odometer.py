@@ -168,6 +168,8 @@ def test_a_statement_is_for_one_person():
     assert str(statement.epsilon)[:4] not in repr(statement)
     restarts = individual.Odometer(2, odometers.GaussianRestarts(delta=1e-5, step=0.1))
     assert restarts.statement(1).ex_post_epsilon is None
+    assert "if this number had been fixed in advance" in str(restarts.statement(1))
+    assert "in advance" not in str(statement)
 
 
 def test_refusals():
