@@ -130,6 +130,20 @@ def test_what_is_not_a_number_is_out(make):
     assert np.all(people.state()["spent"][7] > 0)
 
 
+@each_budget
+@pytest.mark.parametrize("mask", [[True], [0, 2, 5], [1, 0, 0], [[True], [False], [False]], [True] * 4])
+def test_a_refund_wants_a_bool_for_each_person(make, mask):
+    """Rows, and masks of other lengths, are refused: read as a mask they would give money back to others."""
+    people = individual.Filter(3, make())
+    people.charge(STEP, np.full(3, 2.0))
+    before = people.state()["spent"]
+    with pytest.raises(ArgumentError):
+        people.refund(STEP, np.array(mask))
+    assert (people.state()["spent"] == before).all()
+    people.refund(STEP, np.array([True, False, True]))
+    assert (people.state()["spent"] == before * [[0], [1], [0]]).all()
+
+
 @pytest.mark.parametrize("sensitivity", [0.5, 4.0])
 @pytest.mark.parametrize(
     ("kind", "noise"),
