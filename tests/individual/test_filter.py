@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 from fractions import Fraction
+from functools import partial
 from math import inf, nan
 
 import array_api_strict
@@ -127,6 +128,42 @@ def test_what_is_not_a_number_is_out(make):
     assert active.tolist() == [False] * 5 + [True] * 3
     assert np.all(people.state()["spent"][:7] == 0)
     assert np.all(people.state()["spent"][7] > 0)
+
+
+@each_budget
+@pytest.mark.parametrize("mask", [[True], [0, 2, 5], [1, 0, 0], [[True], [False], [False]], [True] * 4])
+def test_a_refund_wants_a_bool_for_each_person(make, mask):
+    """Rows, and masks of other lengths, are refused: read as a mask they would give money back to others."""
+    people = individual.Filter(3, make())
+    people.charge(STEP, np.full(3, 2.0))
+    before = people.state()["spent"]
+    with pytest.raises(ArgumentError):
+        people.refund(STEP, np.array(mask))
+    assert (people.state()["spent"] == before).all()
+    people.refund(STEP, np.array([True, False, True]))
+    assert (people.state()["spent"] == before * [[0], [1], [0]]).all()
+
+
+@pytest.mark.parametrize("sensitivity", [0.5, 4.0])
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [
+        ("Residue", partial(m.DiscreteGaussian, dimension=1)),
+        ("Planned", partial(m.DiscreteGaussian, dimension=1)),
+        ("Planned", partial(m.ReplacedGaussian, sample_rate=0.1)),
+    ],
+)
+def test_noise_priced_at_the_sensitivity_alone_takes_contributions_up_to_it(kind, noise, sensitivity):
+    """Rounds with one price for all contributions know those up to the sensitivity, whatever its size; more is out."""
+    step, budget = noise(sigma=20.0 * sensitivity, sensitivity=sensitivity), {"epsilon": 1.0, "delta": 1e-5}
+    people = individual.Filter(4, filters.Residue(**budget) if kind == "Residue" else filters.Planned(step, **budget))
+    assert (people.allowance(step) == sensitivity).all()
+    active = people.charge(step, sensitivity * np.array([0.0, 0.4, 1.0, 1.0 + 1e-9]))
+    assert active.tolist() == [True, True, True, False]
+    spent = people.spent()
+    assert spent[0] == spent[3] == 0 < spent[1] == spent[2]
+    people.write_off(step)
+    assert (people.spent()[:3] - spent[:3] == spent[2]).all()
 
 
 @each_budget

@@ -168,6 +168,8 @@ def test_a_statement_is_for_one_person():
     assert str(statement.epsilon)[:4] not in repr(statement)
     restarts = individual.Odometer(2, odometers.GaussianRestarts(delta=1e-5, step=0.1))
     assert restarts.statement(1).ex_post_epsilon is None
+    assert "if this number had been fixed in advance" in str(restarts.statement(1))
+    assert "in advance" not in str(statement)
 
 
 def test_refusals():
@@ -192,6 +194,16 @@ def test_refusals():
         copy.deepcopy(renyi)
     assert "3" not in repr(renyi).split("delta")[0]
     assert np.all(renyi.epsilon() == 0.0)
+
+
+@every
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -1.0, math.nan])
+def test_bounds_are_read_at_a_probability_alone(make, delta):
+    """A delta that is no probability of failure is refused, as it is by one odometer, and gives no small bound."""
+    accounts = individual.Odometer(2, make())
+    accounts.charge(m.Gaussian(20.0), np.array([1.0, 0.1]))
+    with pytest.raises(errors.ArgumentError, match="delta"):
+        accounts.epsilon(delta=delta)
 
 
 def test_who_takes_part_in_a_pure_round():

@@ -113,12 +113,15 @@ def test_state_is_exact_at_every_round():
 
 
 def test_a_cap_and_another_delta():
-    """A cap refuses like a filter; at a larger delta the bound is not above that at the own one."""
+    """A cap refuses like a filter, also once restored; at a larger delta the bound is not above that at the own one."""
     account = odometers.Capped(fresh(), epsilon=1.0)
     while account.admits(STEP):
         account.charge(STEP)
     assert account.count > 0
     assert account.ex_post_epsilon() <= 1.0
+    restored = odometers.Capped.from_state(json.loads(json.dumps(account.state())), odometers.Planned)
+    assert (restored.count, restored.ex_post_epsilon()) == (account.count, account.ex_post_epsilon())
+    assert not restored.admits(STEP)
     odometer = charged(fresh(), m.Repeated(STEP, 5))
     assert odometer.epsilon(delta=1e-3) <= odometer.epsilon() < odometer.epsilon(delta=1e-9)
 

@@ -348,7 +348,7 @@ class Filter(Accounts):
                 it. Whether a person is refunded may depend on that person's own data and on past outputs.
 
         Raises:
-            Unsupported: the step has no exact full price. Nothing is refunded.
+            Unsupported: the step has no exact full price. ArgumentError: no bool for each person. Nothing is refunded.
 
         Guarantee: what remains charged to each person covers all that was released about that person.
         Source: theory 5.8; docs/proofs/dropouts.md.
@@ -357,8 +357,8 @@ class Filter(Accounts):
         if full is None:
             raise Unsupported(f"{step!r} has no exact full price")
         xp = self._xp
-        with self._lock:
-            undone = people[:, None] & (self._spent < MOST)  # what was not counted to the end stays so
+        with self._lock:  # what was not counted to the end stays so
+            undone = self._contributions(TakingPart(full), people, slice(None))[:, None] & (self._spent < MOST)
             self._held = self._spent - xp.where(undone, xp.asarray(full, dtype=xp.int64, device=self._device), 0)
             if over := self._over(step):
                 self._held = self._spent + self._rests.undo(undone, over)

@@ -284,8 +284,7 @@ class Losses:
     def state(self) -> dict[str, Any]:
         """Everything, private, for a checkpoint: a dictionary of arrays that ``numpy.savez`` can hold."""
         rates = self.rates
-        shape = (len(rates), self._n, len(self._noise))
-        tables = np.stack([self._counts[rate] for rate in rates]) if rates else np.zeros(shape, np.uint32)
+        tables = np.array([self._counts[rate] for rate in rates], np.uint32).reshape(-1, self._n, len(self._noise))
         saved: dict[str, Any] = {"noise": self._noise.copy(), "rates": np.asarray(rates), "counts": tables}
         return saved | {"unknown": self._unknown.copy()}
 

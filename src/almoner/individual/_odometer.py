@@ -27,7 +27,7 @@ _KINDS = (odometers.Renyi, odometers.Gaussian, odometers.Line, odometers.Feldman
 class Statement(ForOnePerson):
     """Statement to one person about that person's own privacy. Private: for that person alone.
 
-    Attributes (private): person; epsilon, the pathwise bound; ex_post_epsilon, or None without one. Public: delta.
+    Attributes (private): person; epsilon, pathwise or that of restarts; ex_post_epsilon, or None. Public: delta.
     """
 
     person: Hashable
@@ -36,8 +36,9 @@ class Statement(ForOnePerson):
     delta: float
 
     def __str__(self) -> str:
+        fixed = "if this number had been fixed in advance, " if self.ex_post_epsilon is None else ""
         return (
-            f"For {self.person} alone: what was published so far depends on your data with epsilon "
+            f"For {self.person} alone: {fixed}what was published so far depends on your data with epsilon "
             f"{shown(self.epsilon, 4)}, except with probability {self.delta:.3g}. This number is itself computed from "
             "your data: anyone you show it to learns something about them."
         )
@@ -152,9 +153,8 @@ class Odometer(Accounts):
 
     def statement(self, person: Hashable) -> Statement:
         """Tell one person about that person's own privacy: private, to be disclosed to this person alone."""
-        one = [person]
-        ex_post = float(self.ex_post_epsilon(one)[0]) if self._notion.person_ex_post else None
-        return Statement(person, float(self.epsilon(one)[0]), ex_post, self._notion.delta)
+        ex_post = float(self.ex_post_epsilon([person])[0]) if self._notion.person_ex_post else None
+        return Statement(person, float(self.epsilon([person])[0]), ex_post, self._notion.delta)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on later, private: keep it where the data are. Restore it once only."""
@@ -181,6 +181,7 @@ class Odometer(Accounts):
         return accounts
 
     def _read(self, people: People | None, delta: float, *, ex_post: bool) -> Array:
+        _check.between(0, 1, delta=delta)
         xp, totals = self._xp, self._totals(self._rows(people))
         bounds = xp.empty(totals.shape[0], dtype=xp.float64, device=self._device)
         step = self._block_size // 4

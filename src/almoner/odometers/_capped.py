@@ -122,7 +122,7 @@ class Capped(Uncopyable):
     @classmethod
     def from_state(cls, state: dict[str, Any], kind: type[Odometer] = Renyi) -> Self:
         """Restore an account that ``state()`` described, to the last unit; ``kind`` is the odometer's class."""
-        account = cls(kind(**state["odometer"]["parameters"]), epsilon=state["target"])
+        account = cls(kind.from_state(state["odometer"]).fresh(), epsilon=state["target"])
         account._odometer = kind.from_state(state["odometer"])
         if not account.ex_post_epsilon() <= account.target:
             raise ArgumentError("state: what was spent must not be above the target")

@@ -230,9 +230,9 @@ def table(mechanism: mechanisms.Mechanism, *, most: int, slack: int) -> Table:
 
 
 def norms_of(mechanism: mechanisms.Mechanism) -> list[float]:
-    """Norms of a table, increasing, down to 1/32 of the sensitivity; 1 for taking part where there is none."""
+    """Norms of a table, increasing, down to 1/32 of the sensitivity, or it alone; 1 for taking part without one."""
     if not isinstance(mechanism, mechanisms.SampledGaussian | mechanisms.Gaussian | mechanisms.Laplace):
-        return [1.0]
+        return [float(getattr(mechanism, "sensitivity", 1.0))]
     parts = np.concatenate([np.geomspace(1 / 32, 0.24, 24), np.geomspace(0.25, 1.0, 40)])
     norms = np.append(mechanism.sensitivity * parts[:-1], mechanism.sensitivity)
     return np.unique(np.maximum(norms, min(LEAST_NORM, mechanism.sensitivity))).tolist()  # type: ignore[no-any-return]
