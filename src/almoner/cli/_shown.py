@@ -197,9 +197,8 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
     truths = list(zip(columns.pop("truth_low", [None] * len(values)), columns.pop("truth_high", lows), strict=True))
     groups = zip(*columns.values(), strict=True) if columns else [()]
     for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
-        value = "-" if number is None else value_shown(number, low, high)
-        truth = "-" if truths[place][0] is None else interval_shown(*truths[place])
-        yield key, ", ".join(map(str, group)), value, interval_shown(low, high), truth
+        ends = interval_shown(low, high), interval_shown(*truths[place])
+        yield key, ", ".join(map(str, group)), value_shown(number, low, high), *ends
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:
