@@ -71,6 +71,15 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert len(running.api.session.ledger.entries("answered")) == 1
 
 
+def test_prices_on_pages_are_rounded_up(running, ann):
+    """A small price is told with three digits, and never as less than it is."""
+    assert sent(ann, key="cheap", price="0.123456").status_code == 303
+    share = running.ann.get("/v1/answer?key=cheap").json()["share"]
+    for page in (ann.get("/answer?key=cheap"), ann.get("/")):
+        assert "0.124 %" in Reader(page.text).text.replace("\u00a0", " ")
+    assert 0.00123 < share < 0.00124
+
+
 def test_a_question_is_tried_on_made_up_data(running, ann):
     """Its page and its file say that they are dummies; the form is there again, filled in; nothing was asked."""
     tried = sent(ann, do="try", by="country", where="hours > 2", key="monday")

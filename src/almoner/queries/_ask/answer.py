@@ -377,8 +377,7 @@ class Answer(Generic[Told]):
         table = self.columns(most)
         named = [name for name in table if name not in _LAST]
         shown = [list(map(str, table[name])) for name in named]
-        told = zip(table["value"], table["low"], table["high"], strict=True)
-        shown.append([value_shown(*each, thousands=",") for each in told])
+        shown.append([value_shown(*each, thousands=",") for each in zip(*(table[n] for n in _LAST[:3]), strict=True)])
         pairs = [("low", "high"), ("truth_low", "truth_high")][: 2 if "truth_low" in table else 1]
         ends = [zip(table[low], table[high], strict=True) for low, high in pairs]
         shown += [[interval_shown(*each, thousands=",") for each in listed] for listed in ends]
