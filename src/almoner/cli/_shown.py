@@ -7,13 +7,14 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from almoner._disk import private_files
 from almoner._intervals import interval_shown, value_shown
 from almoner._misfits import Misfit
 from almoner._private import MARK
@@ -80,9 +81,7 @@ class Listing:
         """Write the rows to a CSV file, if there is to be one; True if they are all that is to be printed."""
         if path is None:
             return False
-        if private and path != STDOUT:
-            path.touch(0o600)  # only its owner can read it
-        with csv_file(path) as file:
+        with private_files() if private else nullcontext(), csv_file(path) as file:
             csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
         return path == STDOUT
 

@@ -17,7 +17,7 @@ from almoner._private import LEVELS
 from almoner._units import shown
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError
-from almoner.report.figures import figure, private_title, save, styled, thousands
+from almoner.report.figures import figure, save_private, styled, thousands
 
 __all__ = ["from_norms", "histogram", "means", "page", "quantiles", "side_by_side"]
 
@@ -179,8 +179,7 @@ def histogram(
         panel.set(title=f"{name} ({infinite} without a bound)" if infinite else name, ylabel="people")
         thousands(panel.yaxis)
     axes[-1, 0].set_xlabel("epsilon")
-    private_title(picture, title)
-    save(picture, path)
+    save_private(picture, title, path)
 
 
 def page(
