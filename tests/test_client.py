@@ -316,6 +316,16 @@ def test_a_statement_is_shown_as_it_says(running, rest, number):
         assert len(running.api.session.ledger.entries("answered")) == 1
 
 
+def test_keys_of_rows_stay_texts_where_they_read_as_numbers(running):
+    """A key that is called nan or inf is told as it is, as in the library."""
+    text = STATEMENT.replace("'ES', 'DE'", "'nan', 'inf', '-inf'")
+    with client(running) as service:
+        told = service.sql(text, key="sql", clip=5, sigma=60)
+    library = running.api.session.analyst("ann", purpose="weekly").sql(text, key="ann/sql", clip=5, sigma=60)
+    assert told.rows == library.rows
+    assert {row[0] for row in told.rows} == {"FR", "nan", "inf", "-inf"}
+
+
 def test_a_statement_that_cannot_be_shown_is_refused_before_it_is_paid(running):
     """HAVING that compares a text with a number is refused for a quote, a try and a question: nothing is charged."""
     asked = {"ask": "sql", "sql": f"{STATEMENT} HAVING country > 3", "clip": 5, "sigma": 60}

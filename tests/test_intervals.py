@@ -13,6 +13,9 @@ from almoner._intervals import interval_shown, value_shown
         (1e20, 1e20 + 1e18, "1e+20 to 1.01e+20"),
         (2.0, 2.0, "2 to 2"),
         (float("-inf"), float("inf"), "-inf to inf"),
+        (1.0000005e15, 1.0000005e15 + 4, "1e+15 to 1.00001e+15"),
+        (123.4567891234, 123.4567891235, "123.456 to 123.457"),
+        (None, None, "-"),
     ],
 )
 def test_intervals_are_rounded_outwards(low, high, shown):

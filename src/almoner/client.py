@@ -77,9 +77,9 @@ class Client(AbstractContextManager["Client"]):
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement: its rows by HAVING, ORDER BY and LIMIT; ``options`` are the fields of ``Sql``."""
-        sent: dict[str, Any] = {"json": _values(Sql(text, **options)), "headers": {"idempotency-key": key}}
-        body = self._send("POST", "/v1/answers", **sent)
-        rows = [tuple(map(_numbers, row)) for row in body["rows"]["rows"]]
+        body = self._send("POST", "/v1/answers", json=_values(Sql(text, **options)), headers={"idempotency-key": key})
+        keys = {key for group in body["groups"] for key in group if isinstance(key, str)}  # one may be called "nan"
+        rows = [tuple(cell if cell in keys else _numbers(cell) for cell in row) for row in body["rows"]["rows"]]
         return Rows(_answer(body), tuple(body["rows"]["columns"]), rows)
 
     def dummy(self, asked: Asked) -> Answer:

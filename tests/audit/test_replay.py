@@ -11,7 +11,7 @@ import flawed
 import planted
 from almoner import _audit_hook, audit, filters, noise
 from almoner.errors import ArgumentError
-from almoner.mechanisms import Gaussian, Laplace
+from almoner.mechanisms import Exponential, Gaussian, Laplace, MixtureOfGaussians, Pure, Repeated
 
 SOME = (0, 2, 11)
 
@@ -75,6 +75,52 @@ def test_pure_and_labelled_releases():
     assert audit.replay(pipeline, data, **options).holds
     pipeline.most = 2.9
     assert audit.replay(pipeline, data, **options).rules == {"sensitivity"}
+
+
+@pytest.mark.parametrize("exact", [int, float])
+@pytest.mark.parametrize("mechanism", [Pure(0.5), Exponential(0.25), Repeated(Pure(0.5), 2)], ids=str)
+def test_mechanisms_without_a_sensitivity_reveal_at_any_move(mechanism, exact):
+    """All of it is to be paid, of real numbers as of whole ones; who moves nothing pays nothing."""
+
+    def pipeline(data):
+        total = exact(sum(data.values()))
+        told = audit.released(lambda: total > 3, exact=total, mechanism=mechanism)
+        return audit.Outcome(told, pipeline.accounts)
+
+    data = {"ann": 2, "bob": 1, "cy": 0}
+    options = {"people": ["ann"], "without": lambda data, who: {k: v for k, v in data.items() if k != who}}
+    pipeline.accounts = filters.Basic(epsilon=3.0, delta=1e-6)
+    assert audit.replay(pipeline, data, **options).rules == {"account"}
+    assert audit.replay(pipeline, data, **{**options, "people": ["cy"]}).holds
+    pipeline.accounts.charge(mechanism)
+    assert audit.replay(pipeline, data, **options).holds
+
+
+def test_sensitivity_is_checked_of_repeated_mechanisms_and_of_mixtures():
+    """A person who moves a sum by 2 is found where a repeated mechanism, or the widest of a mixture, says 1."""
+
+    def pipeline(data):
+        total = float(sum(data))
+        audit.released(lambda: total, exact=total, mechanism=pipeline.mechanism)
+        return audit.Outcome()
+
+    options = {"people": [2.0], "without": lambda data, who: [each for each in data if each != who], "fresh": False}
+    for mechanism in (Repeated(Gaussian(2.0), 3), MixtureOfGaussians(2.0, (0.0, 1.0), (0.5, 0.5))):
+        pipeline.mechanism = mechanism
+        assert "sensitivity" in audit.replay(pipeline, [1.0, 2.0], **options).rules, mechanism
+        assert "sensitivity" not in audit.replay(pipeline, [1.0, 2.0], **{**options, "people": [1.0]}).rules, mechanism
+
+
+def test_the_tolerance_of_laplace_noise_is_a_share_of_its_l1_sensitivity():
+    """A move of 1.005, in a million numbers, is beyond a sensitivity of 1 by more than sums may be off."""
+
+    def pipeline(data):
+        exact = np.full(10**6, 1.005e-6 * len(data))
+        audit.released(lambda: 0, exact=exact, mechanism=Laplace(20.0, 1.0))
+        return audit.Outcome()
+
+    options = {"people": [1], "without": lambda data, who: data[:-1], "fresh": False}
+    assert "sensitivity" in audit.replay(pipeline, [0, 1], **options).rules
 
 
 @pytest.mark.parametrize(("releases", "rules"), [(1, set()), (4, {"noise"})])

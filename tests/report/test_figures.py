@@ -5,7 +5,7 @@ import builtins
 import pytest
 
 from almoner.errors import MissingExtra
-from almoner.report.figures import INK, PALETTE, figure, one_two_five, private_title, save, styled, thousands
+from almoner.report.figures import INK, PALETTE, figure, one_two_five, save, save_private, styled, thousands
 
 
 def test_a_figure_is_saved_without_a_display(tmp_path, monkeypatch):
@@ -70,11 +70,12 @@ def test_axes_have_plain_numbers():
     assert panel.yaxis.get_major_formatter()(12_000, 0) == "12,000"
 
 
-def test_private_pictures_are_marked():
-    """The mark stands under the title, or alone."""
+def test_private_pictures_are_marked_and_for_their_owner_alone(tmp_path):
+    """The mark stands under the title, or alone; nobody else may read the file."""
     titled, bare = figure(2, 1), figure(2, 1)
-    private_title(titled, "delta = 1e-05")
-    private_title(bare, "")
+    save_private(titled, "delta = 1e-05", tmp_path / "titled.png")
+    save_private(bare, "", tmp_path / "bare.svg")
+    assert [oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()] == ["0o600", "0o600"]
     assert titled.get_suptitle() == "delta = 1e-05\nprivate: for the data holder"
     assert bare.get_suptitle() == "private: for the data holder"
 

@@ -13,6 +13,7 @@ def test_picture_and_numbers_are_marked_private(tmp_path):
     shares = np.array([0.1234, 0.5, 1.0])
     report = HolderReport(shares, [1, 2], [3, 2], np.sort(np.random.default_rng(0).uniform(size=(2, 6))))
     written = figures.spends(report, tmp_path / "new" / "spends.svg", title="a run")
+    assert {oct(each.stat().st_mode & 0o777) for each in written} == {"0o600"}  # nobody else may read them
     assert written == [tmp_path / "new" / "spends.svg", tmp_path / "new" / "spends.json"]
     text = written[0].read_text(encoding="utf-8")
     assert "private: for the data holder" in text

@@ -27,7 +27,7 @@ from almoner._arrays import to_numpy
 from almoner._audit_hook import Part
 from almoner._units import MEASURE
 from almoner.errors import ArgumentError, BudgetExceeded, UnknownPerson, Unsupported
-from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, SampledGaussian
+from almoner.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, Repeated, SampledGaussian
 
 T = TypeVar("T")
 Array = NDArray[np.float64]
@@ -376,8 +376,7 @@ def compare(there: Run, absent: Run, account: Account | None, tolerance: float) 
         if mine.of is not None:
             groups.setdefault(mine.of, []).append((mine, shift))
             continue
-        summed = isinstance(mine.mechanism, Laplace | Exponential)
-        norm, limit = float(np.linalg.norm(shift, 1 if summed else None)), _limit(mine.mechanism)
+        norm, limit = _norm(mine.mechanism, shift), _limit(mine.mechanism)
         largest = max(largest, norm / limit)
         if norm > limit:
             found.append(Found("sensitivity", mine.number, _too_far(norm, limit)))
@@ -397,16 +396,26 @@ def _too_far(norm: float, limit: float) -> str:
 
 def _beyond_rounding(call: Call, shift: Array, tolerance: float) -> Array:
     """The shift, shortened by what floating-point sums may be off; whole numbers are exact."""
-    if call.exact.whole:
+    length, size = _norm(call.mechanism, shift), _norm(call.mechanism, call.exact.numbers) * 1e-14
+    if call.exact.whole or not length > 0:
         return shift
-    length = float(np.linalg.norm(shift))
-    size = float(np.linalg.norm(call.exact.numbers)) * 1e-14
     limit = call.part.most if call.part is not None and call.part.rule != "rows" else _limit(call.mechanism)
-    return shift * max(0.0, 1 - (tolerance * min(limit, 1e300) + size) / length) if length > 0 else shift
+    room = tolerance * limit if limit < inf else 0.0  # where no sensitivity is stated, any move reveals all of it
+    return shift * max(0.0, 1 - (room + size) / length)
+
+
+def _norm(mechanism: Any, shift: Array) -> float:
+    return float(np.linalg.norm(shift, 1 if isinstance(_once(mechanism), Laplace | Exponential) else None))
 
 
 def _limit(mechanism: Any) -> float:
-    return float(getattr(mechanism, "sensitivity", np.inf))
+    """The sensitivity that a mechanism states; infinite where it states none."""
+    return float(getattr(_once(mechanism), "sensitivity", max(getattr(mechanism, "sensitivities", (inf,)))))
+
+
+def _once(mechanism: Any) -> Any:
+    """The mechanism that is repeated, if it is one of those."""
+    return _once(mechanism.mechanism) if isinstance(mechanism, Repeated) else mechanism
 
 
 def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
@@ -427,7 +436,7 @@ def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> 
     if moved > part.most:
         yield Found("sensitivity", first.number, _too_far(moved, part.most))
     if compared is not None and moved > 0:
-        compared.charge(first.mechanism, _limit(first.mechanism) if np.isfinite(_limit(first.mechanism)) else 1.0)
+        compared.charge(first.mechanism, getattr(first.mechanism, "sensitivity", 1.0))
 
 
 def _rows(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:

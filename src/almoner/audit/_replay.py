@@ -139,7 +139,7 @@ def replay(
         number: the number, from 0, that a person has among the coins of a sampled run; None: the place in the order of
             ``range`` if people are whole numbers. Needed only where people are sampled.
         tolerance: public, in [0, 1). By what share of a sensitivity floating-point sums may differ because they are
-            added up in another order. Sums of whole numbers are compared exactly.
+            added up in another order; to 14 digits where the mechanism has none. Whole numbers are compared exactly.
         fresh: whether the pipeline is recorded twice, to find noise that is the same in every run.
         threads: public. In how many threads people are removed at the same time; above 1 for pipelines that share
             nothing between two runs, such as sessions with a ledger each.

@@ -7,13 +7,14 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from almoner._disk import private_files
 from almoner._intervals import interval_shown, value_shown
 from almoner._misfits import Misfit
 from almoner._private import MARK
@@ -80,9 +81,7 @@ class Listing:
         """Write the rows to a CSV file, if there is to be one; True if they are all that is to be printed."""
         if path is None:
             return False
-        if private and path != STDOUT:
-            path.touch(0o600)  # only its owner can read it
-        with csv_file(path) as file:
+        with private_files() if private else nullcontext(), csv_file(path) as file:
             csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
         return path == STDOUT
 
@@ -197,9 +196,8 @@ def _lines(key: str, answer: "Answer") -> Iterator[tuple[str, str, str, str, str
     truths = list(zip(columns.pop("truth_low", [None] * len(values)), columns.pop("truth_high", lows), strict=True))
     groups = zip(*columns.values(), strict=True) if columns else [()]
     for place, (group, number, low, high) in enumerate(zip(groups, values, lows, highs, strict=True)):
-        value = "-" if number is None else value_shown(number, low, high)
-        truth = "-" if truths[place][0] is None else interval_shown(*truths[place])
-        yield key, ", ".join(map(str, group)), value, interval_shown(low, high), truth
+        ends = interval_shown(low, high), interval_shown(*truths[place])
+        yield key, ", ".join(map(str, group)), value_shown(number, low, high), *ends
 
 
 def _print_notes(answers: "Mapping[str, Answer]", cover: str) -> None:

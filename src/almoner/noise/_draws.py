@@ -122,15 +122,6 @@ def _shares(weights: Sequence[tuple[int, int]], tail: int, bits: int) -> tuple[l
     return [(low << bits) // all_high for low in lows], [-(-(high << bits) // all_low) for high in highs]
 
 
-def surely_accepted(law: Law, cells: int, bits: int) -> list[int]:
-    """For each of the first cells a bound on 2**bits times a uniform number, below which all of the cell is accepted.
-
-    Guarantee: bound <= 2**bits * exp(-rise(cell, where)), wherever in the cell.
-    Source: docs/proofs/noise.md, section 3.
-    """
-    return [exp_bounds(law.rise(cell, Fraction(1)), bits)[0] for cell in range(cells)]
-
-
 def cell_of(law: Law, uniform: Uniform) -> int:
     """The cell j with C_j <= uniform < C_(j+1)."""
     while True:
@@ -324,7 +315,7 @@ class _Table:
     lows: Words  # (cells,): C_j is in [low, high] / 2**64 for j = 1, 2, ...
     highs: Words
     cell: NDArray[np.int16]  # (2**15,) the cell, if the first 15 bits decide it, else -1
-    quick: NDArray[np.uint16]  # (cells + 1,): below it, 16 bits accept all numbers of the cell; 0 at -1
+    quick: NDArray[np.uint16]  # (cells + 1,): below it, 16 bits accept all of the cell, wherever in it; 0 at -1
 
 
 @lru_cache(maxsize=2)
@@ -335,7 +326,7 @@ def _table(law: Law) -> _Table:
     first = np.searchsorted(highs, prefixes, side="right")
     last = np.searchsorted(lows, prefixes | np.uint64(2**49 - 1), side="right")
     decided = (first == last) & (first < len(highs))
-    quick = surely_accepted(law, len(highs), 16)
+    quick = [exp_bounds(law.rise(cell, Fraction(1)), 16)[0] for cell in range(len(highs))]
     return _Table(lows, highs, np.where(decided, first, -1).astype(np.int16), np.array([*quick, 0], np.uint16))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from almoner import _extras
+from almoner._disk import private_files
 from almoner._private import LEVELS, MARK
 from almoner.errors import ArgumentError
 
@@ -75,11 +76,6 @@ def figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def private_title(picture: "Figure", title: str) -> None:
-    """Write a public title, if there is one, and the mark of private views above a picture."""
-    picture.suptitle(f"{title}\n{MARK}" if title else MARK)
-
-
 def thousands(axis: "Axis") -> None:
     """Write the numbers of an axis with commas: 12,000."""
     axis.set_major_formatter("{x:,.0f}")
@@ -111,6 +107,13 @@ def save(picture: "Figure", path: str | Path) -> None:
     start = svg.index(">", svg.index("<svg ")) + 1
     style = f'\n <style type="text/css">@media (prefers-color-scheme: dark) {{ {rules} }}</style>'
     path.write_text(svg[:start] + style + svg[start:], encoding="utf-8")
+
+
+def save_private(picture: "Figure", title: str, path: str | Path) -> None:
+    """Write a picture for its owner alone, under a public title, if there is one, and the mark of private views."""
+    picture.suptitle(f"{title}\n{MARK}" if title else MARK)
+    with private_files():
+        save(picture, path)
 
 
 _PANELS = {"filters": ("filter", "restarts")} | {f"odometers, {each}": (each,) for each in ("pathwise", "ex-post")}
@@ -180,11 +183,11 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     right.hist(100 * report.shares, bins=20, range=(0, 100))
     right.set(xlabel="% of the person's budget used at the end", ylabel="people")
     thousands(right.yaxis)
-    private_title(picture, title)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(picture, path)
+    save_private(picture, title, path)
     numbers = path.with_suffix(".json")
-    numbers.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
+    with private_files():
+        numbers.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
     return [path, numbers]
 
 

@@ -4,7 +4,7 @@ All of it is private, and marked so. It is for noise, rates and norms fixed in a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, floor, log10
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from almoner import _check, _html, individual, mechanisms
+from almoner._intervals import round_step
 from almoner._private import LEVELS
 from almoner._units import shown
 from almoner.curves import gaussian, renyi
 from almoner.errors import ArgumentError
-from almoner.report.figures import figure, private_title, save, styled, thousands
+from almoner.report.figures import figure, save_private, styled, thousands
 
 __all__ = ["from_norms", "histogram", "means", "page", "quantiles", "side_by_side"]
 
@@ -178,8 +179,7 @@ def histogram(
         panel.set(title=f"{name} ({infinite} without a bound)" if infinite else name, ylabel="people")
         thousands(panel.yaxis)
     axes[-1, 0].set_xlabel("epsilon")
-    private_title(picture, title)
-    save(picture, path)
+    save_private(picture, title, path)
 
 
 def page(
@@ -228,11 +228,11 @@ def _picture(values: Floats, limit: float | None) -> dict[str, Any]:
     Values (people,) are finite and >= 0; at the limit, public, a dashed line stands for the worst case.
     """
     most = max(float(values.max()), limit or 0.0)
-    step = _round_step(most / 6 or 1.0)
+    step = round_step(most / 6 or 1.0)
     end = step * max(1, ceil(most / step * (1 - 1e-12)))
     edges = np.linspace(0.0, end, _BINS + 1)
     counts = np.histogram(values, bins=edges)[0].tolist()
-    each = _round_step(max(counts) / 4) if max(counts) > 3 else 1
+    each = round_step(max(counts) / 4) if max(counts) > 3 else 1
     top = each * ceil(max(counts) / each)
     between = zip(edges, edges[1:], counts, strict=False)
     return {
@@ -242,9 +242,3 @@ def _picture(values: Floats, limit: float | None) -> dict[str, Any]:
         "limit": None if limit is None else limit / end,
         "numbers": [(f"{low:.4g} to {high:.4g}", f"{count:,}") for low, high, count in between if count],
     }
-
-
-def _round_step(about: float) -> float:
-    """The number of 1, 2 and 5 times a power of ten that is the next above."""
-    power = 10.0 ** floor(log10(about))
-    return next(times * power for times in (1, 2, 5, 10) if times * power >= about * (1 - 1e-9))

@@ -61,10 +61,10 @@ class HolderApi:
         if name not in self.hashes(right).values():
             raise Refused(403, "right", f'this is not allowed to {name}: may of [holders.{name}] has no "{right}"')
 
-    def _do(self, work: Any) -> Any:
+    def _do(self, work: Callable[[], Result]) -> Result:
         """Have the worker do it, in the data holder's queue."""
 
-        def opened() -> Any:
+        def opened() -> Result:
             self.analysts.reopen()
             return work()
 
@@ -82,8 +82,7 @@ class HolderApi:
 
     def people(self) -> dict[str, Any]:
         """Counts of people by how much they have spent, in twentieths of the budget, and of those near the end."""
-        self._do(self._count)
-        return self._people
+        return self._do(self._count)
 
     def spending(self) -> dict[str, Any]:
         """The highest prices so far, by analyst and purpose and by day: from the record, which names no person."""

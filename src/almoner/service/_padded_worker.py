@@ -1,7 +1,7 @@
 """One worker does everything that needs the ledger, for one analyst after the other, each piece in whole steps of time.
 
 How long a question takes depends on the data. So the worker is busy until the end of a step, and the next piece of work
-begins then: whoever waits, for this answer or for another one, sees whole steps and nothing finer.
+begins then: who waits, for this answer or for another one, sees whole steps, or when the data holder's own work ended.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Quotes warn of truth intervals that a declaration makes much wider than the noise, from public facts alone."""
+"""Quotes say the price at most, and warn of truth intervals that a declaration makes wide; from public facts alone."""
 
 import re
 
@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from almoner import filters
-from almoner.queries import Count, Histogram, Mean, Sum
+from almoner.queries import Count, Histogram, Mean, People, Sum
 from almoner.queries._ask.answer import answer
+from almoner.queries._ask.quoted import quote
 from sessions import opened
 
 FEW = pa.table({"who": [n % 30 for n in range(90)], "n": [float(n % 5) for n in range(90)]})
@@ -73,3 +74,17 @@ def test_others_are_quoted_without_a_warning(path, asked):
 def test_bins_and_groups_are_warned_of_too(path):
     """Each number has an interval of that width."""
     assert "no clip" in warned(path, Histogram("n", [0, 2, 5], by={"who": [1, 2]}, clip=5, at_most=900, rho=0.02))
+
+
+@pytest.mark.parametrize(
+    ("asked", "price"),
+    [
+        (People(sigma=12.0), "rho = 0.00348,"),  # 0.0034722...
+        (People(rho=0.3), "rho = 0.3,"),
+        (People(epsilon=0.3), "epsilon = 0.3,"),
+        (People(epsilon=0.30001), "epsilon = 0.301,"),
+    ],
+)
+def test_a_quote_says_no_less_than_the_price(asked, price):
+    """Three digits, rounded up; a price in few decimals is told as it is."""
+    assert f"costs a person at most {price}" in str(quote(asked, 10**15, left=10**15))

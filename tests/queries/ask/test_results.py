@@ -88,6 +88,12 @@ def test_printed_answers_are_short(counts):
     assert str(answer(counts.question, counts.released, "k", complete=False)).endswith("do not trust totals.")
 
 
+def test_printed_intervals_of_large_numbers_hold_them():
+    """Ends are rounded outwards, to what the noise allows: six digits would leave the number itself out."""
+    text = str(answered(Count(clip=1, sigma=2.0), [123_456_789])).splitlines()
+    assert text[2].split() == ["123,456,789.0", "123,456,785.0", "to", "123,456,793.0"]
+
+
 def test_notebooks_get_bars_and_no_script(counts):
     """A table with a bar for each interval; keys of the data are text there, whatever is in them."""
     page = counts._repr_html_()

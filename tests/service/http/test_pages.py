@@ -71,6 +71,19 @@ def test_a_question_is_quoted_and_asked_in_a_form(running, ann):
     assert len(running.api.session.ledger.entries("answered")) == 1
 
 
+def test_prices_on_pages_are_rounded_up_and_what_is_left_down(running, ann):
+    """A small price is told with three digits, and never as less than it is; what is left is never told as more."""
+    assert sent(ann, key="cheap", price="0.123456").status_code == 303
+    share = running.ann.get("/v1/answer?key=cheap").json()["share"]
+    told, home = (Reader(ann.get(path).text).text.replace("\u00a0", " ") for path in ("/answer?key=cheap", "/"))
+    assert "0.124 % of each person's budget, at most" in told
+    assert "0.124 %" in home
+    assert 0.00123 < share < 0.00124
+    left = running.ann.get("/v1/me").json()["left"]["share"]
+    said = re.search(r"([\d.]+) % of each person's budget is certainly left", home)
+    assert 100 * left - 0.1 < float(said[1]) <= 100 * left
+
+
 def test_a_question_is_tried_on_made_up_data(running, ann):
     """Its page and its file say that they are dummies; the form is there again, filled in; nothing was asked."""
     tried = sent(ann, do="try", by="country", where="hours > 2", key="monday")

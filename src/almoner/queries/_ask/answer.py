@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TextIO
 
 from almoner import _check, _extras, _html
+from almoner._intervals import interval_shown, value_shown
 from almoner._units import MEASURE, to_float, up
 from almoner.errors import ArgumentError
 from almoner.queries._language.keys import Key
@@ -100,8 +101,8 @@ class Answer(Generic[Told]):
             return "Nobody is shrunk or missing for lack of budget."
         if clip > 0:
             return (
-                f"Who has little budget left may be shrunk: to no less than {_short(clip)} in place of the clip of "
-                f"{_short(full)}. Nobody is missing."
+                f"Who has little budget left may be shrunk: to no less than {clip:,.6g} in place of the clip of "
+                f"{full:,.6g}. Nobody is missing."
             )
         return "Whose budget is spent may be missing, without a limit that is known."
 
@@ -376,11 +377,10 @@ class Answer(Generic[Told]):
         table = self.columns(most)
         named = [name for name in table if name not in _LAST]
         shown = [list(map(str, table[name])) for name in named]
-        shown.append([_short(value) for value in table["value"]])
+        shown.append([value_shown(*each, thousands=",") for each in zip(*(table[n] for n in _LAST[:3]), strict=True)])
         pairs = [("low", "high"), ("truth_low", "truth_high")][: 2 if "truth_low" in table else 1]
-        shown += [
-            [f"{_short(low)} to {_short(high)}" for low, high in zip(table[a], table[b], strict=True)] for a, b in pairs
-        ]
+        ends = [zip(table[low], table[high], strict=True) for low, high in pairs]
+        shown += [[interval_shown(*each, thousands=",") for each in listed] for listed in ends]
         head = [*named, "value", *["95 % interval", "truth, 95 %"][: len(pairs)]]
         return table, head, [list(row) for row in zip(*shown, strict=True)]
 
@@ -437,10 +437,6 @@ def numbers_of(value: Any, interval: Any, label: str) -> Iterator[tuple[str, flo
 def _size(intervals: Sequence[Any]) -> int:
     """Rows of the whole table."""
     return sum(_size(each) if isinstance(each, list) else 1 for each in intervals)
-
-
-def _short(number: float | None) -> str:
-    return "-" if number is None else f"{number:,.6g}" if isfinite(number) and abs(number) < 1e6 else f"{number:.6g}"
 
 
 def _places(numbers: Sequence[float | None]) -> Callable[[float], float]:

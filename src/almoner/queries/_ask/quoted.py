@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, nextafter
 from typing import Any
 
 from almoner._units import shown, to_float
@@ -70,7 +70,8 @@ class Quote:
 
     def __str__(self) -> str:
         """One sentence with the price, the noise and whether the question fits."""
-        price = f"rho = {self.rho:.3g}" if self.epsilon is None else f"epsilon = {self.epsilon:.3g}"
+        name, most = ("rho", self.rho) if self.epsilon is None else ("epsilon", self.epsilon)
+        price = f"{name} = {shown(nextafter(most, 0), 3)}"  # a float is rounded up from whole units
         width = "" if self.half_width is None else f"95 % within about {self.half_width:.3g}; "
         price += "" if self.alone is None else f" (alone: epsilon = {self.alone:g} at the budget's delta)"
         more = "" if self.fits is None else f"; {self.fits:,} such questions certainly fit"

@@ -13,13 +13,13 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import accumulate, groupby
-from math import ceil, floor, log10
+from math import ceil, floor
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from almoner import _html
-from almoner._intervals import interval_shown, value_shown
+from almoner._intervals import interval_shown, round_step, value_shown
 from almoner._reading import json_values, told_of
 from almoner._tokens import hash_of, holder_of
 from almoner.errors import AlmonerError, DataError
@@ -356,13 +356,12 @@ def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list
 
     spans = list[dict[str, str | None]]()
     for value, low, high in zip(values, lows, highs, strict=True):
-        shown = "-" if value is None else value_shown(value, low, high, thousands=",")
+        shown = value_shown(value, low, high, thousands=",")
         spans.append({"value": shown, "interval": interval_shown(low, high, thousands=",")})
         spans[-1] |= {"low": place(low), "mark": None if value is None else place(value), "high": place(high)}
     if not 1e-300 < width < 1e300:
         return spans, []
-    unit = 10.0 ** floor(log10(width / 3))
-    step = next(each * unit for each in (1, 2, 5, 10) if 2 * width <= 6 * each * unit)
+    step = round_step(width / 3)
     ticks = [step * tick for tick in range(ceil(least / step), floor(2 * half / step) + 1)]
     return spans, [(place(tick), f"{tick:,.6g}") for tick in ticks]
 
