@@ -346,14 +346,14 @@ def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     return codes
 
 
-def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:
+def owners(table: Table, schema: Schema) -> NDArray[np.object_] | None:
     """(rows,) the name of the person to whom each row belongs, private; None where each row is a person."""
     if schema.person is None:
         return None
-    column = table[schema.person].to_numpy(zero_copy_only=False)
+    column: NDArray[np.object_] = table[schema.person].to_numpy(zero_copy_only=False)
     if any(entry in (None, "") for entry in column):
         raise DataError(f"column {schema.person!r}: every row must say whose it is: a row of nobody cannot be charged")
-    return np.asarray(column.astype(str))
+    return column
 
 
 def feature_names(schema: Schema) -> list[str]:
