@@ -202,11 +202,6 @@ class Schema(Model):
         return self
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns, for a CSV file without a line of names."""
-        return tuple(self.file.names)
-
-    @property
     def wanted(self) -> list[str]:
         """The columns that are read from a file to train."""
         sources = dict.fromkeys(column.source or name for name, column in self.columns.items())
@@ -256,7 +251,7 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0) -> list[str]:
+def column_names(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> list[str]:
     """The names of a file's columns: ``names`` for a CSV file without a line of names."""
     path = Path(path)
     if names:
@@ -306,7 +301,7 @@ def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
 
 def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool) -> tuple[Table, list[Misfit]]:
     """(The columns that a schema needs, which of their entries cannot be read); private."""
-    listed = column_names(path, names=schema.names, skip_rows=skip_rows)
+    listed = column_names(path, names=schema.file.names, skip_rows=skip_rows)
     wanted = [*schema.wanted, schema.target] if target else [n for n in schema.wanted if n != schema.person]
     for name in wanted:
         if name not in listed:
@@ -330,7 +325,7 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
         rows = np.flatnonzero(unfit.to_numpy(zero_copy_only=False))[:FIRST].tolist() if many else []
         places = [f"row {row + 1}" for row in rows]
         if rows and path.suffix not in _PARQUET:
-            places = [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)]
+            places = [f"line {n}" for n in lines_of(form(path, names=schema.file.names, skip_rows=skip_rows), rows)]
         found.append(Misfit(None, name, kind, compute.sum(there).as_py() or 0, many, tuple(places)))
     return {name: entries for name, (entries, _) in clean.items()}, found
 
@@ -432,7 +427,7 @@ def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pya
         parquet = _arrow("parquet")
         return guarded(path, lambda: parquet.read_table(path, columns=wanted))
     arrow = _arrow()
-    rows = list(batches(form(path, names=schema.names, skip_rows=skip_rows), wanted=wanted))
+    rows = list(batches(form(path, names=schema.file.names, skip_rows=skip_rows), wanted=wanted))
     return arrow.Table.from_batches(rows, arrow.schema([(name, arrow.string()) for name in wanted]))
 
 

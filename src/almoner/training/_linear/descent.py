@@ -281,7 +281,7 @@ class LogisticGradients:
         people: NDArray[np.int64] | Sequence[int] | None = None,
         weights: Array | None = None,
     ) -> None:
-        records: Any = sparse.csr_matrix((x.data, x.indices, x.indptr), x.shape) if sparse.issparse(x) else x
+        records: Any = x if isinstance(x, np.ndarray) else sparse.csr_matrix((x.data, x.indices, x.indptr), x.shape)
         if sparse.issparse(x) and not records.has_canonical_format:  # found out anew: x may say what it once was
             records = records.copy()
             records.sum_duplicates()  # the norm of a row needs each feature once
