@@ -378,7 +378,6 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     blocks = len(schema.columns) + len(schema.crosses) + 1
     indices, values = np.full((rows, blocks), -1, dtype=np.int64), np.ones((rows, blocks))
     codes: dict[str, NDArray[np.int64]] = {}
-    widths = {name: column.codes for name, column in schema.columns.items()}
     offset = 0
     for block, (name, column) in enumerate(schema.columns.items()):
         codes[name], values[:, block] = _block(table[column.source or name], name, column)
@@ -386,9 +385,9 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
         indices[:, block] = np.where(code < 0, -1, offset + code)
         offset += column.codes or 2
     for block, (first, second) in enumerate((each.columns for each in schema.crosses), start=len(schema.columns)):
-        a, b, width = codes[first], codes[second], widths[second]
+        a, b, width = codes[first], codes[second], schema.columns[second].codes
         indices[:, block] = np.where((a < 0) | (b < 0), -1, offset + a * width + b)
-        offset += widths[first] * width
+        offset += schema.columns[first].codes * width
     indices[:, -1] = offset
     there = indices >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])

@@ -146,7 +146,7 @@ class Trained:
 
     model: Any
     card: Card
-    metrics: dict[str, Any] | None
+    metrics: dict[str, Any] | None = field(repr=False)
     """Private, where the held-out file is."""
     holder_report: HolderReport | None
     """PRIVATE: for the data holder. None where settings were tuned: the best run alone is not what people paid."""
@@ -192,6 +192,7 @@ class ModelFolder:
             card = replace(self.card, version=__version__, day=day, weights=described["weights"])
             texts |= {"card.json": card.to_json(), "card.md": card.to_markdown(), "card.html": card.to_html()}
             if metrics is not None:
+                (fresh / "metrics.json").touch(0o600)
                 texts["metrics.json"] = json.dumps({**metrics, "note": NOT_COVERED}, indent=2)
             for name, text in texts.items():
                 (fresh / name).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
