@@ -333,8 +333,7 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
 def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """(rows,) the number of each row's class, private. A label that the schema does not name is refused."""
     compute = _arrow("compute")
-    entries = np.asarray(compute.fill_null(table[schema.target], "").to_numpy(zero_copy_only=False), dtype=object)
-    entries = np.array([schema.aliases.get(entry, entry) for entry in entries], dtype=object)
+    entries = [schema.aliases.get(each, each) for each in compute.fill_null(table[schema.target], "").to_pylist()]
     codes = _positions(entries, tuple((label,) for label in schema.classes))
     if (codes < 0).any():
         raise DataError(f"column {schema.target!r}: entries must be among the classes or aliases that the schema names")
@@ -415,7 +414,7 @@ def _block(
     return np.where(missing, 1, 0), np.where(missing, 1.0, scaled)
 
 
-def _positions(entries: NDArray[np.object_], known: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+def _positions(entries: Sequence[str] | NDArray[np.object_], known: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """The position of the group that each entry is in, or -1."""
     order = {text: position for position, group in enumerate(known) for text in group}
     return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))

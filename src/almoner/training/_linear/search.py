@@ -217,10 +217,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         best = max(self._runs(door, len(candidates), planned, (X, y, groups), scored), key=lambda run: run[0])
         self.best_score_, place, model = best
         self.best_params_ = candidates[place]
-
-        def card(one: Card) -> Card:
-            return self._card(one, len(candidates), planned, held_out is not None, door.scored)
-
+        card = partial(self._card, len(candidates), planned, held_out is not None, door.scored)
         self.best_estimator_, self.card_ = door.released(model, card)
         for name in filter(partial(hasattr, model), ("classes_", "n_features_in_")):
             setattr(self, name, getattr(model, name))
@@ -246,7 +243,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
             model = door.train(place, None if self.seed is None else 1_000_003 * self.seed + number, *data)
             yield self._noisy(door.right(model, *scored), planned.score, number, door.parts), place, model
 
-    def _card(self, one: Card, candidates: int, planned: Plan, held_out: bool, scored: str) -> Card:
+    def _card(self, candidates: int, planned: Plan, held_out: bool, scored: str, one: Card) -> Card:
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
         payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"

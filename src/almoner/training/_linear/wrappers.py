@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
@@ -31,6 +32,8 @@ _INSTEAD = {
     "could not convert": "X must hold numbers: make categories columns of 0 and 1, from a public list of them",
     "Expected 2D array": "X: Expected 2D array, got another instead. Reshape your data: a row for each record",
     "inconsistent numbers": "X and y must have as many rows",
+    "inhomogeneous": "X must have rows of one length, and y one entry for each",
+    "Complex data": "Complex data not supported: X and y must hold real numbers",
     "should be a 1d array": "y must have one entry for each row of X",
 }  # of messages that quote records or their number, and what is said instead
 _COLUMNS = 100  # a table as people have it has no more; what has more was made by a program, such as features
@@ -48,9 +51,7 @@ class Copied:
     def __sklearn_clone__(self) -> Any:
         """A copy with the same parameters, counted with all others when it is fitted."""
         copy = super().__sklearn_clone__()  # type: ignore[misc]
-        if self._copies is None:
-            self._copies = []
-        copy._copies = self._copies
+        self._copies = copy._copies = [] if self._copies is None else self._copies
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,15 +63,14 @@ class Copied:
 
     def _tell_of_wrappers(self) -> None:
         """Warn of a pipeline whose steps before this one read the data, and of a second copy that is fitted."""
-        for pipeline in _pipelines(self):
-            fitted = [name for name, step in pipeline.steps[:-1] if reads_data(step)]
+        for steps in _steps_around(self):
+            fitted = [name for name, step in steps.items() if reads_data(step)]
             if fitted:
                 warnings.warn(
-                    f"{', '.join(map(repr, fitted))} before this estimator in a Pipeline read people's data, and "
-                    "nobody pays for that: the guarantee does not cover it. Fit it on public data, or use public "
-                    "numbers: "
-                    f"make_pipeline(FrozenEstimator({type(dict(pipeline.steps)[fitted[0]]).__name__}().fit(X_public)), "
-                    "model), or make_pipeline(FunctionTransformer(lambda x: (x - low) / (high - low)), model)",
+                    f"{', '.join(map(repr, fitted))} around this estimator read people's data, and nobody pays for "
+                    "that: the guarantee does not cover it. Fit it on public data, or use public numbers: "
+                    f"make_pipeline(FrozenEstimator({type(steps[fitted[0]]).__name__}().fit(X_public)), model), or "
+                    "make_pipeline(FunctionTransformer(lambda x: (x - low) / (high - low)), model)",
                     PrivacyWarning,
                     stacklevel=3,
                 )
@@ -92,14 +92,17 @@ class Copied:
             )
 
 
-def _pipelines(last: object) -> Iterator[Pipeline]:
-    """Pipelines that call, and end in this estimator."""
+def _steps_around(last: object) -> Iterator[dict[str, Any]]:
+    """Steps, by name, of pipelines that call and end in this estimator, and of what transforms its targets."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, Pipeline) and caller.steps and caller.steps[-1][1] is last:
-            yield caller
+            yield dict(caller.steps[:-1])
             last = caller  # which may be the end of another one
+        if isinstance(caller, TransformedTargetRegressor) and getattr(caller, "regressor_", None) is last:
+            yield {"transformer": caller.transformer}
+            last = caller
         frame = frame.f_back
 
 
