@@ -180,7 +180,7 @@ def test_people_who_are_named_by_sets_have_one_account_each():
         ({"X": array("d", [40.25] * 40)}, "Expected 2D array"),
         ({"X": np.full((40, 1), 40.25j)}, "real numbers"),
         ({"X": [[0.0]] * 39 + [[0.0, 40.25]]}, "one length"),
-        ({"X": [[0.0]] * 41}, "as many rows"),
+        ({"X": [[0.0]] * 41}, "inconsistent numbers of rows"),
         ({"y": [[0, 1]] * 40}, "one entry for each row"),
         ({"y": [0, 1] * 19 + [0, 40.25]}, "none but the 2 labels"),
     ],

@@ -31,7 +31,7 @@ LOG = logging.getLogger("almoner.training")
 _INSTEAD = {
     "could not convert": "X must hold numbers: make categories columns of 0 and 1, from a public list of them",
     "Expected 2D array": "X: Expected 2D array, got another instead. Reshape your data: a row for each record",
-    "inconsistent numbers": "X and y must have as many rows",
+    "inconsistent numbers": "X and y have inconsistent numbers of rows",
     "inhomogeneous": "X must have rows of one length, and y one entry for each",
     "Complex data": "Complex data not supported: X and y must hold real numbers",
     "should be a 1d array": "y must have one entry for each row of X",
