@@ -216,6 +216,9 @@ def test_rows_that_cannot_be_judged_are_refused_without_being_quoted():
     with pytest.raises(DataError, match="a finite share"):
         evaluate(model, broken, y, sigma=1.0)
     model, X, y, _ = data("numbers")
+    with pytest.raises(DataError, match="finite numbers") as refused:
+        evaluate(model, X, np.where(np.arange(len(y)) == 7, "secret", y.astype(str)), sigma=1.0)
+    assert "secret" not in f"{refused.value}{refused.value.__context__}"
     with pytest.raises(DataError, match="finite numbers"):
         evaluate(model, X, np.where(np.arange(len(y)) == 7, np.inf, y), sigma=1.0)
     for bounds in (None, (3, 3), (5, 1), (0, np.inf), (np.nan, 1)):

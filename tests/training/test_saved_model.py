@@ -35,6 +35,21 @@ def test_one_call_trains_and_saves(folder):
         saved_model.train_to_folder(folder / "data.csv", folder / "model", **files, observe=pytest.fail)
 
 
+def test_metrics_are_for_the_owner_and_stand_in_no_repr(folder):
+    """They are as private as the held-out file; the folder that they are in is open to all."""
+    trained = saved_model.train_to_folder(
+        folder / "data.csv",
+        folder / "model",
+        target="bought",
+        schema=folder / "schema.toml",
+        test=folder / "data.csv",
+        steps=1,
+    )
+    assert (folder / "model" / "metrics.json").stat().st_mode & 0o777 == 0o600
+    assert (folder / "model" / "card.json").stat().st_mode & 0o777 != 0o600
+    assert str(trained.metrics["log_loss"]) not in repr(trained)
+
+
 def test_a_template_holds_the_names_of_the_columns_only(folder):
     """It can be parsed, and nothing of the rows is in it; unknown columns are named."""
     text = saved_model.schema_template(folder / "data.csv", target="bought")

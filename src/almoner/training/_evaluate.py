@@ -23,7 +23,7 @@ from almoner.errors import ArgumentError, DataError
 from almoner.mechanisms import Gaussian
 from almoner.training._accounts import Everybody, ids_and_rows
 from almoner.training._linear.descent import independent
-from almoner.training._linear.wrappers import labels_of
+from almoner.training._linear.wrappers import floats_of, labels_of
 from almoner.training._on_ledger import LedgerStream, OnLedger
 from almoner.training._run.books import LedgerBook, MemoryBook
 from almoner.training._run.run import CurrentState
@@ -249,8 +249,8 @@ class _Regression:
 
     def cells(self, X: Any, y: NDArray[Any]) -> Any:
         """1, the squared error, the target and its square, of [-1, 1], times WEIGHTS, (rows, 4)."""
-        predicted, target = np.asarray(self._model.predict(X), dtype=np.float64), np.asarray(y, dtype=np.float64)
-        if predicted.shape != target.shape or target.ndim != 1 or not np.isfinite([predicted, target]).all():
+        predicted, target = np.asarray(self._model.predict(X), dtype=np.float64), floats_of(y)
+        if predicted.shape != target.shape or not np.isfinite([predicted, target]).all():
             raise DataError("y, and what model.predict gives, must be finite numbers, one for each row")
         wide = self._high - self._low
         predicted, target = ((np.clip(each, self._low, self._high) - self._low) / wide for each in (predicted, target))

@@ -70,11 +70,6 @@ class Model:
         scores, lengths = np.asarray(features @ self.coef.T) + self.intercept, sparse.linalg.norm(features, axis=1)
         return probabilities(scores, lengths / self.clip, self.arrived)
 
-    def judged(self, path: Path, skip_rows: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Probabilities of the classes, and the true ones, for each row of a file; private."""
-        features, codes, _table = _labelled(path, self.schema, skip_rows)
-        return self.probabilities(features), codes
-
     def to_folder(self, card: Card) -> ModelFolder:
         """The model as a folder holds it."""
         names, arrays = tables.feature_names(self.schema), {"coef": self.coef, "intercept": self.intercept}
@@ -158,8 +153,7 @@ def train(
         budget = {name: getattr(estimator, name) for name in ("epsilon", "delta", "seed")}
         search = PrivateSearch(estimator, tune.grid, runs=tune.runs, **budget)
         estimator = search.fit(features, codes, owners, held_out=judges).best_estimator_
-    clip, arrived = estimator.card_.max_grad_norm, estimator.arrived_
-    model = Model(schema, estimator.coef_, estimator.intercept_, clip, arrived)
+    model = Model(schema, estimator.coef_, estimator.intercept_, estimator.card_.max_grad_norm, estimator.arrived_)
     card = replace(estimator.card_, classes_from="schema", preprocessing="schema")
     metrics = None if held_out is None else metrics_of(model.probabilities(held_out[0]), held_out[1])
     return Trained(model, card, metrics, estimator.holder_report_, estimator.accounts_)
@@ -275,10 +269,9 @@ def score(folder: Path, data: Path, *, skip_rows: int = 0, force: bool = False) 
     written = Path(folder) / "metrics.json"
     if written.exists() and not force:
         raise ArgumentError(f"{written} exists already: --force replaces it")
-    chances, codes = load(folder).judged(data, skip_rows)
-    if not len(codes):
-        raise DataError(f"{data} has no rows")
-    metrics = metrics_of(chances, codes)
+    model = load(folder)
+    features, codes, _table = _labelled(data, model.schema, skip_rows)
+    metrics = metrics_of(model.probabilities(features), codes)
     with whole_file(written) as file:
         file.write((json.dumps(metrics, indent=2) + "\n").encode("utf-8"))
     return metrics

@@ -24,7 +24,6 @@ with _extras.need("torch", extra="torch"):
 
 __all__ = ["load", "save"]
 
-KIND = MODULE  # the kind of folder that ``model.json`` names
 _NAMED = 6  # of names that differ, so many are listed
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # of so many bytes, for types that NumPy lacks
 
@@ -86,7 +85,7 @@ def load(folder: str | Path, module: nn.Module) -> Saved:
         ArgumentError: the module is another one; the message names what differs.
         DataError: the folder holds no such module, or is damaged.
     """
-    held = ModelFolder.read(Path(folder), KIND)
+    held = ModelFolder.read(Path(folder), MODULE)
     try:
         tensors = {name: torch.from_numpy(array) for name, array in held.arrays.items()}
         tensors |= {name: tensors[name].view(getattr(torch, kind)) for name, kind in held.torch_types.items()}
@@ -140,7 +139,7 @@ def _held(module: nn.Module, card: Card, fields: Mapping[str, Any]) -> ModelFold
                 types[name] = str(dense.dtype).removeprefix("torch.")
         except (TypeError, KeyError, RuntimeError) as error:
             raise Unsupported(f"module: its state {name!r} is no dense tensor that an array holds") from error
-    return ModelFolder(KIND, fields, arrays, card, types)
+    return ModelFolder(MODULE, fields, arrays, card, types)
 
 
 def _settings(trained: Trainer | Stream) -> dict[str, Any]:

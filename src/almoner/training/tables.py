@@ -202,11 +202,6 @@ class Schema(Model):
         return self
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns, for a CSV file without a line of names."""
-        return tuple(self.file.names)
-
-    @property
     def wanted(self) -> list[str]:
         """The columns that are read from a file to train."""
         sources = dict.fromkeys(column.source or name for name, column in self.columns.items())
@@ -256,7 +251,7 @@ def template(names: list[str], target: str, person: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def column_names(path: Path, *, names: tuple[str, ...] = (), skip_rows: int = 0) -> list[str]:
+def column_names(path: Path, *, names: Sequence[str] = (), skip_rows: int = 0) -> list[str]:
     """The names of a file's columns: ``names`` for a CSV file without a line of names."""
     path = Path(path)
     if names:
@@ -306,7 +301,7 @@ def misfits(path: Path, schema: Schema, *, skip_rows: int = 0) -> list[Misfit]:
 
 def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool) -> tuple[Table, list[Misfit]]:
     """(The columns that a schema needs, which of their entries cannot be read); private."""
-    listed = column_names(path, names=schema.names, skip_rows=skip_rows)
+    listed = column_names(path, names=schema.file.names, skip_rows=skip_rows)
     wanted = [*schema.wanted, schema.target] if target else [n for n in schema.wanted if n != schema.person]
     for name in wanted:
         if name not in listed:
@@ -330,7 +325,7 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
         rows = np.flatnonzero(unfit.to_numpy(zero_copy_only=False))[:FIRST].tolist() if many else []
         places = [f"row {row + 1}" for row in rows]
         if rows and path.suffix not in _PARQUET:
-            places = [f"line {n}" for n in lines_of(form(path, names=schema.names, skip_rows=skip_rows), rows)]
+            places = [f"line {n}" for n in lines_of(form(path, names=schema.file.names, skip_rows=skip_rows), rows)]
         found.append(Misfit(None, name, kind, compute.sum(there).as_py() or 0, many, tuple(places)))
     return {name: entries for name, (entries, _) in clean.items()}, found
 
@@ -338,22 +333,21 @@ def _read(path: Path, schema: Schema, target: bool, skip_rows: int, blanks: bool
 def labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """(rows,) the number of each row's class, private. A label that the schema does not name is refused."""
     compute = _arrow("compute")
-    entries = np.asarray(compute.fill_null(table[schema.target], "").to_numpy(zero_copy_only=False), dtype=object)
-    entries = np.array([schema.aliases.get(entry, entry) for entry in entries], dtype=object)
+    entries = [schema.aliases.get(each, each) for each in compute.fill_null(table[schema.target], "").to_pylist()]
     codes = _positions(entries, tuple((label,) for label in schema.classes))
     if (codes < 0).any():
         raise DataError(f"column {schema.target!r}: entries must be among the classes or aliases that the schema names")
     return codes
 
 
-def owners(table: Table, schema: Schema) -> NDArray[np.str_] | None:
+def owners(table: Table, schema: Schema) -> NDArray[np.object_] | None:
     """(rows,) the name of the person to whom each row belongs, private; None where each row is a person."""
     if schema.person is None:
         return None
-    column = table[schema.person].to_numpy(zero_copy_only=False)
+    column: NDArray[np.object_] = table[schema.person].to_numpy(zero_copy_only=False)
     if any(entry in (None, "") for entry in column):
         raise DataError(f"column {schema.person!r}: every row must say whose it is: a row of nobody cannot be charged")
-    return np.asarray(column.astype(str))
+    return column
 
 
 def feature_names(schema: Schema) -> list[str]:
@@ -383,7 +377,6 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
     blocks = len(schema.columns) + len(schema.crosses) + 1
     indices, values = np.full((rows, blocks), -1, dtype=np.int64), np.ones((rows, blocks))
     codes: dict[str, NDArray[np.int64]] = {}
-    widths = {name: column.codes for name, column in schema.columns.items()}
     offset = 0
     for block, (name, column) in enumerate(schema.columns.items()):
         codes[name], values[:, block] = _block(table[column.source or name], name, column)
@@ -391,9 +384,9 @@ def encode(table: Table, schema: Schema) -> sparse.csr_matrix:
         indices[:, block] = np.where(code < 0, -1, offset + code)
         offset += column.codes or 2
     for block, (first, second) in enumerate((each.columns for each in schema.crosses), start=len(schema.columns)):
-        a, b, width = codes[first], codes[second], widths[second]
+        a, b, width = codes[first], codes[second], schema.columns[second].codes
         indices[:, block] = np.where((a < 0) | (b < 0), -1, offset + a * width + b)
-        offset += widths[first] * width
+        offset += schema.columns[first].codes * width
     indices[:, -1] = offset
     there = indices >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
@@ -421,7 +414,7 @@ def _block(
     return np.where(missing, 1, 0), np.where(missing, 1.0, scaled)
 
 
-def _positions(entries: NDArray[np.object_], known: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+def _positions(entries: Sequence[str] | NDArray[np.object_], known: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """The position of the group that each entry is in, or -1."""
     order = {text: position for position, group in enumerate(known) for text in group}
     return np.fromiter((order.get(entry, -1) for entry in entries), dtype=np.int64, count=len(entries))
@@ -432,7 +425,7 @@ def _load(path: Path, wanted: list[str], schema: Schema, skip_rows: int) -> "pya
         parquet = _arrow("parquet")
         return guarded(path, lambda: parquet.read_table(path, columns=wanted))
     arrow = _arrow()
-    rows = list(batches(form(path, names=schema.names, skip_rows=skip_rows), wanted=wanted))
+    rows = list(batches(form(path, names=schema.file.names, skip_rows=skip_rows), wanted=wanted))
     return arrow.Table.from_batches(rows, arrow.schema([(name, arrow.string()) for name in wanted]))
 
 

@@ -376,3 +376,12 @@ def test_a_rate_at_which_steps_swing_is_halved():
 def test_noise_alone_halves_no_rate(seed):
     """Slopes that are nothing but noise turn back in half of the steps, and that says nothing."""
     assert swings(5.0, seed=seed, rate=1e-6, steps=500)[1][-1] == 1e-6
+
+
+def test_lengths_are_right_where_a_matrix_says_wrongly_that_it_names_no_feature_twice():
+    """SciPy keeps what it once found out, also when indices are changed afterwards; the clip would be too large."""
+    records = sparse.csr_matrix(np.ones((1, 4)))
+    assert records.has_canonical_format
+    records.indices[:] = 0
+    assert LogisticGradients(records, [0], 2, intercept=0).lengths.tolist() == [4.0]
+    assert records.nnz == 4

@@ -4,8 +4,12 @@ import copy
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
+import traceback
+import warnings
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from almoner import filters, individual, training
 from almoner.errors import ArgumentError, BudgetExceeded, DataError
-from almoner.training import Descent, LogisticRegression, demo_tables
+from almoner.training import Descent, LinearRegression, LogisticRegression, demo_tables
 from almoner.training._linear.descent import COUNT_SHARE, plan
 from almoner.training.stopping import StillActive
 from data_folders import DATA, needs
@@ -148,8 +152,70 @@ def test_groups_that_leave_a_row_to_nobody_are_refused():
     for nobody in (None, np.nan):
         with pytest.raises(DataError, match="whose"):
             LogisticRegression().fit(x, y, groups=["a"] * 39 + [nobody] if nobody is None else [1.0] * 39 + [nobody])
+    with pytest.raises(DataError, match="whose"):
+        LogisticRegression().fit(x, y, groups=["a"] * 39 + [np.nan])  # of which NumPy makes the text "nan"
+
+
+@pytest.mark.parametrize("groups", [np.array([1, "a"] * 20, dtype=object), [1, "1"] * 20, [[1]] * 40])
+def test_groups_of_several_kinds_are_refused(groups):
+    """The number 1 and the text "1" may be two people elsewhere, on a ledger for one, so they are not made one here."""
+    x, y = people_and_labels()
     with pytest.raises(ArgumentError, match="all of one kind"):
-        LogisticRegression().fit(x, y, groups=np.array([1, "a"] * 20, dtype=object))
+        LogisticRegression().fit(x, y, groups=groups)
+
+
+def test_people_who_are_named_by_sets_have_one_account_each():
+    """Sets are in no order, by which rows of one person would not come together."""
+    x, y = people_and_labels()
+    names = [frozenset([number]) for number in (1, 2, 1, 3, 2, 1, 3, 2)] * 5
+    model = LogisticRegression(steps=1, classes=[0, 1], n_people=3).fit(x, y, groups=names)
+    assert len(model.holder_report_.shares) == 3
+    assert model.statement(frozenset([2])).person == frozenset([2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sample_weight": [1.0] * 39 + ["secret"]}, "sample_weight must have"),
+        ({"X": array("d", [40.25] * 40)}, "Expected 2D array"),
+        ({"X": np.full((40, 1), 40.25j)}, "real numbers"),
+        ({"X": [[0.0]] * 39 + [[0.0, 40.25]]}, "one length"),
+        ({"X": [[0.0]] * 41}, "inconsistent numbers of rows"),
+        ({"y": [[0, 1]] * 40}, "one entry for each row"),
+        ({"y": [0, 1] * 19 + [0, 40.25]}, "none but the 2 labels"),
+    ],
+)
+def test_messages_quote_neither_entries_nor_how_many_there_are(changes, words):
+    """NumPy and scikit-learn would: a weight, the whole column, the numbers of rows."""
+    x, y = people_and_labels()
+    with pytest.raises(DataError, match=words) as refused:
+        LogisticRegression(classes=[0, 1], n_people=40).fit(**{"X": x, "y": y} | changes)
+    assert not re.search("secret|40|41", "".join(traceback.format_exception(refused.value)).rpartition("Error: ")[2])
+    assert refused.value.__cause__ is None
+    assert refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("groups", [None, [1, 2] * 20])
+def test_no_warning_says_that_somebody_is_out_by_numbers_too_large(groups):
+    """A record or a weight beyond all sense costs its person the part in the training, and is nobody else's matter."""
+    x, y = people_and_labels()
+    x, weights = np.hstack([x, x]), np.ones(40)
+    x[3], weights[5] = 1.7e308, 1.7e308
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for records in (x, sparse.csr_matrix(x)):
+            model = LogisticRegression(steps=3, classes=[0, 1], n_people=40)
+            model.fit(records, y, groups, sample_weight=weights)
+            LinearRegression(steps=3, bounds_y=(0, 1), n_people=40).fit(records, y, groups, sample_weight=weights)
+    assert np.isfinite(model.coef_).all()
+
+
+def test_labels_that_are_all_different_bring_no_warning():
+    """Declared labels are public, and the number of those that occur is not: scikit-learn would tell if it is large."""
+    x = np.linspace(-1, 1, 30)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LogisticRegression(steps=1, classes=range(40), n_people=40).fit(x, np.arange(30))
 
 
 def test_the_budget_is_in_zcdp_where_a_yes_or_no_is_counted_and_takes_more_noise():

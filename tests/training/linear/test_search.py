@@ -10,7 +10,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler, TargetEnc
 
 from almoner import mechanisms as m
 from almoner.curves import gaussian, tuning
-from almoner.errors import ArgumentError
+from almoner.errors import ArgumentError, DataError
 from almoner.filters import Gaussian
 from almoner.training import LinearRegression, LogisticRegression, PrivateSearch
 from almoner.training._linear import search as searching
@@ -117,6 +117,15 @@ def test_held_out_people_pay_for_the_scores():
     assert "other people pay for the scores" in search.card_.tuned
     with_groups = (*judges, np.arange(300) // 3)
     assert PrivateSearch(one(), GRID, runs=2, seed=1).fit(x, y, held_out=with_groups).best_score_ <= 200
+
+
+def test_rows_of_nobody_score_no_model(monkeypatch):
+    """Held-out rows without a name may be anybody's, who would count twice; refused before anything is trained."""
+    monkeypatch.setattr(Estimators, "train", None)
+    x, y = people(6)
+    for groups in (["a", "b", "c", "d", "e", np.nan], [1.0, 2.0, 3.0, 4.0, 5.0, np.nan]):
+        with pytest.raises(DataError, match="nobody"):
+            PrivateSearch(one(), GRID).fit(x, y, held_out=(x, y, groups))
 
 
 def test_one_person_moves_a_score_by_at_most_one():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import BaggingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -17,7 +17,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
 
 from almoner.errors import PrivacyWarning
-from almoner.training import LogisticRegression, PrivateSearch
+from almoner.training import LinearRegression, LogisticRegression, PrivateSearch
 
 
 def estimator(**options):
@@ -69,6 +69,16 @@ def test_steps_that_read_the_data_before_a_private_estimator_are_told_of(data, b
 def test_steps_that_read_nothing_are_not(data, before):
     """Functions of a row, frozen steps and categories that are given cost nothing."""
     assert told(lambda: make_pipeline(before, estimator()).fit(*data)) == []
+
+
+def test_what_transforms_the_targets_is_told_of_if_it_reads_them(data):
+    """The mean of people's targets is not paid for, either; a function of each target reveals nothing of others."""
+    x, y = data
+    models = [LinearRegression(steps=3, bounds_y=(-2, 2), n_people=60) for _ in range(2)]
+    (words,) = told(lambda: TransformedTargetRegressor(models[0], transformer=StandardScaler()).fit(x, y))
+    assert "'transformer'" in words
+    assert "FrozenEstimator(StandardScaler()" in words
+    assert not told(lambda: TransformedTargetRegressor(models[1], func=np.sqrt, inverse_func=np.square).fit(x, y))
 
 
 def test_pipelines_of_pipelines_are_seen_and_others_are_not(data):

@@ -280,9 +280,8 @@ def predict(
 
     _options.check_new_file(out, force=force, read=(data,))
     loaded = load(model)
-    probabilities, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
-    named = ((row.argmax(), zip(classes, row.tolist(), strict=True)) for row in probabilities)
-    rows = [{"predicted": classes[best], **dict(each)} for best, each in named]
+    chances, classes = loaded.predict_proba(data, skip_rows=skip_rows), loaded.classes
+    rows = [{"predicted": classes[row.argmax()], **dict(zip(classes, row.tolist(), strict=True))} for row in chances]
     if as_json:
         echo(dumps(rows))
         return

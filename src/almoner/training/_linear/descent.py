@@ -53,6 +53,7 @@ KEPT, FARTHEST, ARRIVED = 0.1, 1e9, 0.03
 """The share of the scores' own probabilities that is kept; the longest record, in clips, that makes a difference; and
 the slope of the loss in the size of the scores, in nats, at which they have not arrived at all."""
 
+QUIET = np.errstate(over="ignore", invalid="ignore")  # who is out by numbers too large is private: no warning says so
 ROUNDING, UNDERFLOW = 1e-9, 1e-300  # norms are charged larger by this share plus this much: above the error of theirs
 
 
@@ -91,6 +92,7 @@ class LinearModel:
         self._velocity, self._total = np.zeros_like(self.parameters), np.zeros_like(self.parameters)
         self._count, self._done, self._slope = 0, 0, 0.0
 
+    @QUIET
     def norms(self, records: Gradients) -> Array:
         """(n,) private: the norm of each person's gradient, as it is charged; NaN where it is not a number."""
         computed = records.norms(self.parameters + self._momentum * self._velocity)
@@ -279,9 +281,9 @@ class LogisticGradients:
         people: NDArray[np.int64] | Sequence[int] | None = None,
         weights: Array | None = None,
     ) -> None:
-        records: Any = x
-        if sparse.issparse(x) and not records.has_canonical_format:
-            records = x.copy()
+        records: Any = x if isinstance(x, np.ndarray) else sparse.csr_matrix((x.data, x.indices, x.indptr), x.shape)
+        if sparse.issparse(x) and not records.has_canonical_format:  # found out anew: x may say what it once was
+            records = records.copy()
             records.sum_duplicates()  # the norm of a row needs each feature once
         self._y = np.asarray(y)
         self._columns = 1 if classes == 2 else classes
@@ -311,6 +313,7 @@ class LogisticGradients:
         """The number of people; private."""
         return len(self._y) if self._people is None else len(self._starts) - 1
 
+    @QUIET
     def norms(self, parameters: Array) -> Array:
         """L2 norms (n,) of each person's gradient, private, at these parameters, which become the current ones."""
         found = np.asarray(self._x @ parameters[: self._x.shape[1]])
@@ -329,6 +332,7 @@ class LogisticGradients:
         slopes[np.arange(len(self._y)), self._y] -= 1.0
         return slopes
 
+    @QUIET
     def weighted_sum(self, weights: Array) -> Array:
         """The sum over people of weight, (n,), times gradient, private; who has weight zero is left out."""
         weights = weights if self._people is None else weights[self._people]
@@ -369,19 +373,19 @@ class PoissonGradients(LogisticGradients):
         return np.asarray(np.exp(np.minimum(scores, LARGEST_SCORE)) - self._y[:, None])
 
 
+@QUIET
 def _lengths(x: Any) -> Array:
     """L2 norms of rows; each row is scaled before it is squared, so that nothing underflows or overflows."""
-    with np.errstate(invalid="ignore"):  # infinite over infinite: not a number, as it should be
-        if not sparse.issparse(x):
-            most = np.abs(x).max(axis=1, initial=0.0)
-            if x.shape[1] == 1:
-                return np.asarray(most)
-            scaled = x / np.where(most > 0, most, 1.0)[:, None]
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * most)
-        most, rows = np.zeros(x.shape[0]), np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-        np.maximum.at(most, rows, np.abs(x.data))
-        squares = (x.data / np.where(most > 0, most, 1.0)[rows]) ** 2
-        return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
+    if not sparse.issparse(x):
+        most = np.abs(x).max(axis=1, initial=0.0)
+        if x.shape[1] == 1:
+            return np.asarray(most)
+        scaled = x / np.where(most > 0, most, 1.0)[:, None]
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * most)
+    most, rows = np.zeros(x.shape[0]), np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+    np.maximum.at(most, rows, np.abs(x.data))
+    squares = (x.data / np.where(most > 0, most, 1.0)[rows]) ** 2
+    return np.asarray(np.sqrt(np.bincount(rows, squares, minlength=x.shape[0])) * most)
 
 
 def probabilities(scores: Array, lengths: Array | None = None, arrived: float = 1.0) -> Array:

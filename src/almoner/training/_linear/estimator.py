@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from almoner import _check, individual
 from almoner.errors import ArgumentError, DataError
@@ -25,7 +25,7 @@ from almoner.training._linear.descent import LogisticGradients, Plan
 from almoner.training._linear.model_folder import PersonalAccounts
 from almoner.training._linear.partial import Features, Floats, PartialFit
 from almoner.training._linear.wrappers import Bounds as FeatureBounds
-from almoner.training._linear.wrappers import Copied, labels_of, numbers_of, validated
+from almoner.training._linear.wrappers import Copied, floats_of, labels_of, numbers_of, validated
 from almoner.training._on_ledger import LedgerRun, OnLedger, reserve_on_ledger
 from almoner.training._run.books import Bounds, MemoryBook
 from almoner.training._run.run import CurrentState, Interruptions, Run
@@ -156,11 +156,10 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
             ledger.refuse(seed=self.seed, shares=shares, **kinds)
         self._stream, planned = None, self._plan(counting)
         X, y = validated(self, X, y)
-        names, people = (None, None) if groups is None else numbers_of(column_or_1d(groups), X.shape[0])
+        names, people = (None, None) if groups is None else numbers_of(groups, X.shape[0])
         gradients = self._gradients(X, y, people, sample_weight)
         self._tell_of_wrappers()
-        ids = None if ledger is None or names is None else names.tolist()
-        on = reserve_on_ledger(ledger, ids, planned.budget, gradients.people)
+        on = reserve_on_ledger(ledger, names if ledger else None, planned.budget, gradients.people)
         with Interruptions(on), on or nullcontext():
             book = self._book(planned, gradients.people, shares=shares, odometer=odometer, held=on)
             self._train(gradients, book, planned, counting, names, observe)
@@ -187,7 +186,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
         book: MemoryBook,
         planned: Plan,
         counting: Counting | None,
-        names: NDArray[Any] | None,
+        names: list[Any] | None,
         observe: Callable[[int, Floats], None] | None,
     ) -> None:
         chosen, steps = self._descent, self.steps + self._extra_steps
@@ -288,7 +287,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
     ) -> LogisticGradients:
         values, columns, weights = self._targets(y)
         if sample_weight is not None:
-            own = column_or_1d(sample_weight, dtype=np.float64)
+            own = floats_of(sample_weight)
             if own.shape != values.shape or not (np.isfinite(own).all() and (own >= 0).all()):
                 raise DataError("sample_weight must have a finite number, 0 or more, for each row of X")
             weights = own if weights is None else weights * own
@@ -491,7 +490,7 @@ class LogisticRegression(PartialFit, ClassifierMixin, PrivateDescent):  # type: 
         return loop.probabilities(scores, records.lengths / self.card_.max_grad_norm, self.arrived_)
 
     def _targets(self, y: Any) -> tuple[NDArray[Any], int, Floats | None]:
-        if len(y):
+        if self.classes is None:
             check_classification_targets(y)
         self.classes_, codes = labels_of(y, self.classes)
         return codes, len(self.classes_), self._weights_of(self.classes_, codes)

@@ -56,7 +56,7 @@ class PersonalAccounts:
     people: Filter | None  # None where a ledger has them
     delta: float  # at which budgets are stated; public
     odometer: Odometer | None = None  # each person's running bound
-    ids: NDArray[Any] | Sequence[Hashable] | None = None  # (n,) whose each account is; None: the numbers of rows
+    ids: Sequence[Hashable] | None = None  # (n,) whose each account is; None: the numbers of rows
     stream: Any = None  # accounts that know people by id: a ledger's, or these
 
     def __repr__(self) -> str:
@@ -109,10 +109,10 @@ class PersonalAccounts:
             if not isinstance(person, int | np.integer) or isinstance(person, bool) or not 0 <= person < count:
                 raise UnknownPerson("person must be the number of a row that the model was trained on, from 0")
             return int(person)
-        found = np.flatnonzero(np.asarray(self.ids) == person)
+        found = [row for row, each in enumerate(self.ids) if each == person]
         if len(found) != 1:
             raise UnknownPerson("person: the model was trained on no records of this person")
-        return int(found[0])
+        return found[0]
 
 
 def saved_statement(path: Path, person: str) -> BudgetStatement:
@@ -146,7 +146,7 @@ class Trained:
 
     model: Any
     card: Card
-    metrics: dict[str, Any] | None
+    metrics: dict[str, Any] | None = field(repr=False)
     """Private, where the held-out file is."""
     holder_report: HolderReport | None
     """PRIVATE: for the data holder. None where settings were tuned: the best run alone is not what people paid."""
@@ -192,6 +192,7 @@ class ModelFolder:
             card = replace(self.card, version=__version__, day=day, weights=described["weights"])
             texts |= {"card.json": card.to_json(), "card.md": card.to_markdown(), "card.html": card.to_html()}
             if metrics is not None:
+                (fresh / "metrics.json").touch(0o600)
                 texts["metrics.json"] = json.dumps({**metrics, "note": NOT_COVERED}, indent=2)
             for name, text in texts.items():
                 (fresh / name).write_text(text.rstrip("\n") + "\n", encoding="utf-8")

@@ -9,7 +9,6 @@ from typing import Any, Self, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.utils.multiclass import check_classification_targets
 
 from almoner import _check, individual
 from almoner._uncopyable import OwnProcess
@@ -184,8 +183,6 @@ class PartialFit:
         on = None if ledger is None else _on_ledger(ledger, self._own("seed"))
         planned = self._planned_stream(on) if stream is None else stream.planned
         X, labels = validated(self, X, y, reset=stream is None, least_rows=0)
-        if len(labels):
-            check_classification_targets(labels)
         found, codes = labels_of(labels, declared)
         ids, rows = ids_and_rows(people, len(codes))
         gradients = self._on_records(X, codes, len(found), people=np.asarray(rows, dtype=np.int64))

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import column_or_1d
 
 from almoner import _check
 from almoner.errors import ArgumentError, DataError
 from almoner.training._linear.descent import LogisticGradients, PoissonGradients, SquaredGradients
 from almoner.training._linear.estimator import PrivateDescent
 from almoner.training._linear.partial import Features, Floats
+from almoner.training._linear.wrappers import floats_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,14 +76,10 @@ class LinearRegression(RegressorMixin, PrivateDescent):  # type: ignore[misc]
         self._limits  # noqa: B018 - refused before the data are looked at
 
     def _targets(self, y: Any) -> tuple[Floats, int, Floats | None]:
-        try:
-            given = column_or_1d(y, dtype=np.float64)
-        except (TypeError, ValueError):
-            given = np.array([np.nan])
+        given = floats_of(y)
         if not np.isfinite(given).all():
             raise DataError("y must hold finite numbers")
-        low, high = self._limits
-        return self._inside(np.clip(given, low, high)), 2, None
+        return self._inside(np.clip(given, *self._limits)), 2, None
 
     def _inside(self, y: Floats) -> Floats:
         low, high = self._limits

@@ -25,7 +25,7 @@ from almoner.noise import rounded_gaussian
 from almoner.training._card import Card
 from almoner.training._linear.estimator import PrivateDescent
 from almoner.training._linear.partial import Features, Floats
-from almoner.training._linear.wrappers import Copied, reads_data
+from almoner.training._linear.wrappers import Copied, numbers_of, reads_data
 from almoner.training._run.books import publish
 
 OF_DESCENT = ("average", "decay", "extra_steps", "momentum", "pace")
@@ -92,6 +92,8 @@ class Estimators:
         rows = {each.shape[0] if hasattr(each, "shape") else len(each) for each in scored if each is not None}
         if len(rows) != 1 or 0 in rows:
             raise ArgumentError("held_out must be X, y and groups of other people, of as many rows each, at least one")
+        if (groups := scored[2]) is not None:
+            numbers_of(groups, rows.pop())
 
     def train(self, place: int, seed: int | None, X: Any, y: Any, groups: Any) -> Any:
         """Train a candidate; the model."""
@@ -103,7 +105,7 @@ class Estimators:
     def right(self, model: Any, X: Features, y: ArrayLike, groups: ArrayLike | None) -> int:
         """People whom a model gets right in half of their rows; else parts that are right. Private, ``parts`` each."""
         truth, predicted = column_or_1d(y), model.predict(X)
-        owners = np.arange(len(truth)) if groups is None else np.unique(column_or_1d(groups), return_inverse=True)[1]
+        owners = np.arange(len(truth)) if groups is None else numbers_of(groups, len(truth))[1]
         if self.parts == 1:
             right = np.asarray(predicted == truth, np.float64)
             return int(np.sum(2 * np.bincount(owners, right) >= np.bincount(owners)))
@@ -215,10 +217,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         best = max(self._runs(door, len(candidates), planned, (X, y, groups), scored), key=lambda run: run[0])
         self.best_score_, place, model = best
         self.best_params_ = candidates[place]
-
-        def card(one: Card) -> Card:
-            return self._card(one, len(candidates), planned, held_out is not None, door.scored)
-
+        card = partial(self._card, len(candidates), planned, held_out is not None, door.scored)
         self.best_estimator_, self.card_ = door.released(model, card)
         for name in filter(partial(hasattr, model), ("classes_", "n_features_in_")):
             setattr(self, name, getattr(model, name))
@@ -244,7 +243,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
             model = door.train(place, None if self.seed is None else 1_000_003 * self.seed + number, *data)
             yield self._noisy(door.right(model, *scored), planned.score, number, door.parts), place, model
 
-    def _card(self, one: Card, candidates: int, planned: Plan, held_out: bool, scored: str) -> Card:
+    def _card(self, candidates: int, planned: Plan, held_out: bool, scored: str, one: Card) -> Card:
         law = "logarithmic" if self.shape == 0 else "geometric" if self.shape == 1 else f"shape {self.shape:g}"
         settings = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
         payers = "other people pay for the scores, as much" if held_out else "the same people pay for the scores"

@@ -16,17 +16,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sklearn.utils import get_tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from almoner.errors import ArgumentError, DataError, PrivacyWarning
 from almoner.training._card import Card
 
 LOG = logging.getLogger("almoner.training")
 
+_INSTEAD = {
+    "could not convert": "X must hold numbers: make categories columns of 0 and 1, from a public list of them",
+    "Expected 2D array": "X: Expected 2D array, got another instead. Reshape your data: a row for each record",
+    "inconsistent numbers": "X and y have inconsistent numbers of rows",
+    "inhomogeneous": "X must have rows of one length, and y one entry for each",
+    "Complex data": "Complex data not supported: X and y must hold real numbers",
+    "should be a 1d array": "y must have one entry for each row of X",
+}  # of messages that quote records or their number, and what is said instead
 _COLUMNS = 100  # a table as people have it has no more; what has more was made by a program, such as features
 PRIVATE = ("holder_report_", "accounts_", "odometer_", "_stream", "_copies")  # do not travel with the model
 
@@ -42,9 +51,7 @@ class Copied:
     def __sklearn_clone__(self) -> Any:
         """A copy with the same parameters, counted with all others when it is fitted."""
         copy = super().__sklearn_clone__()  # type: ignore[misc]
-        if self._copies is None:
-            self._copies = []
-        copy._copies = self._copies
+        self._copies = copy._copies = [] if self._copies is None else self._copies
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
@@ -56,16 +63,14 @@ class Copied:
 
     def _tell_of_wrappers(self) -> None:
         """Warn of a pipeline whose steps before this one read the data, and of a second copy that is fitted."""
-        for pipeline in _pipelines(self):
-            fitted = [name for name, step in pipeline.steps[:-1] if reads_data(step)]
+        for steps in _steps_around(self):
+            fitted = [name for name, step in steps.items() if reads_data(step)]
             if fitted:
-                name = fitted[0]
                 warnings.warn(
-                    f"{', '.join(map(repr, fitted))} before this estimator in a Pipeline read people's data, and "
-                    "nobody pays for that: the guarantee does not cover it. Fit it on public data, or use public "
-                    "numbers: "
-                    f"make_pipeline(FrozenEstimator({type(dict(pipeline.steps)[name]).__name__}().fit(X_public)), "
-                    "model), or make_pipeline(FunctionTransformer(lambda x: (x - low) / (high - low)), model)",
+                    f"{', '.join(map(repr, fitted))} around this estimator read people's data, and nobody pays for "
+                    "that: the guarantee does not cover it. Fit it on public data, or use public numbers: "
+                    f"make_pipeline(FrozenEstimator({type(steps[fitted[0]]).__name__}().fit(X_public)), model), or "
+                    "make_pipeline(FunctionTransformer(lambda x: (x - low) / (high - low)), model)",
                     PrivacyWarning,
                     stacklevel=3,
                 )
@@ -87,14 +92,17 @@ class Copied:
             )
 
 
-def _pipelines(last: object) -> Iterator[Pipeline]:
-    """Pipelines that call, and end in this estimator."""
+def _steps_around(last: object) -> Iterator[dict[str, Any]]:
+    """Steps, by name, of pipelines that call and end in this estimator, and of what transforms its targets."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, Pipeline) and caller.steps and caller.steps[-1][1] is last:
-            yield caller
+            yield dict(caller.steps[:-1])
             last = caller  # which may be the end of another one
+        if isinstance(caller, TransformedTargetRegressor) and getattr(caller, "regressor_", None) is last:
+            yield {"transformer": caller.transformer}
+            last = caller
         frame = frame.f_back
 
 
@@ -116,10 +124,7 @@ def reads_data(step: Any) -> bool:
 
 
 def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int = 1) -> Any:
-    """scikit-learn's checks, without the two of its messages that quote records; tells once that nothing is scaled."""
-    flat = isinstance(X, list | tuple) and bool(X) and not hasattr(X[0], "__len__")
-    if flat or (not hasattr(X, "tocsr") and len(getattr(X, "shape", ())) == 1):
-        raise ArgumentError("X: Expected 2D array, got 1D array instead. Reshape your data: a row for each record")
+    """scikit-learn's checks, without those of its messages that quote data; tells once that nothing is scaled."""
     try:
         how = {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": least_rows}
         valid = validate_data(model, X, *y, reset=reset, **how)
@@ -127,9 +132,10 @@ def validated(model: Any, X: Any, *y: Any, reset: bool = True, least_rows: int =
             _tell_of_scales()
         return valid
     except ValueError as error:
-        if "could not convert" not in str(error):
+        instead = next((told for part, told in _INSTEAD.items() if part in str(error)), None)
+        if instead is None:
             raise
-    raise DataError("X must hold numbers: make categories columns of 0 and 1, from a public list of them")
+    raise DataError(instead)
 
 
 @cache
@@ -197,13 +203,25 @@ def labels_of(y: ArrayLike, declared: Sequence[Any] | NDArray[Any] | None) -> tu
     return classes, codes
 
 
-def numbers_of(groups: NDArray[Any], rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The people, and the number of the one to whom each row belongs; a row of nobody could not be charged."""
-    if len(groups) != rows:
+def numbers_of(groups: Any, rows: int) -> tuple[list[Any], NDArray[np.intp]]:
+    """The people, sorted, and the number of the one to whom each row belongs; a row of nobody could not be charged."""
+    own: Any = groups if isinstance(groups, list | tuple) else column_or_1d(groups).tolist()
+    owners = [each.item() if isinstance(each, np.generic) else each for each in own]  # NumPy makes "nan" of NaN
+    if len(owners) != rows:
         raise ArgumentError("groups must have one entry for each row of X")
-    if any(owner is None or owner != owner for owner in groups.tolist()):
-        raise DataError("groups must say of every row whose it is: None and NaN are nobody")
     try:
-        return np.unique(groups, return_inverse=True)
+        if any(owner is None or owner != owner for owner in owners):
+            raise DataError("groups must say of every row whose it is: None and NaN are nobody")
+        names = sorted(set(owners))
     except TypeError as mixed:
         raise ArgumentError("groups must be all of one kind: all numbers, or all text") from mixed
+    numbers = {name: number for number, name in enumerate(names)}
+    return names, np.array([numbers[owner] for owner in owners], dtype=np.intp)
+
+
+def floats_of(values: ArrayLike) -> NDArray[np.float64]:
+    """A number for each row; one NaN where they are no numbers, of which scikit-learn's message would quote one."""
+    try:
+        return np.asarray(column_or_1d(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        return np.array([np.nan])
