@@ -1,11 +1,13 @@
 """transformers' Trainer with private steps: what it logs, saves and resumes, and who is in its sums."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from huggingface_hub.utils import filter_repo_objects
 from torch.utils.data import Dataset
 
 from almoner import errors, filters, individual, mechanisms, training
@@ -117,7 +119,7 @@ def test_what_was_charged_stays_charged(tmp_path):
     """Resumed from a checkpoint without what came after it, everybody still pays for what was announced since."""
     with pytest.raises(KeyboardInterrupt):
         private(tmp_path, callbacks=[Stop(5)], individual=False).train()
-    state = tmp_path / "accounts" / "state.npz"
+    state = tmp_path / "_accounts" / "state.npz"
     kept = state.read_bytes()
     again = private(tmp_path, callbacks=[Stop(7)], individual=False)
     with pytest.raises(KeyboardInterrupt):
@@ -132,12 +134,28 @@ def test_what_was_charged_stays_charged(tmp_path):
     assert last.private.card().steps == 6  # the model's: two of the eight that were paid are lost
 
 
+def test_what_is_uploaded_to_the_hub_holds_no_accounts(tmp_path, monkeypatch):
+    """Files that ``push_to_hub`` takes are the model's; the private folder beside them is none of them."""
+    asked = {}
+    monkeypatch.setattr(transformers.trainer, "hf_api", lambda: SimpleNamespace(upload_folder=asked.update))
+    trainer = private(tmp_path, args={"num_train_epochs": 1, "save_strategy": "no"})
+    monkeypatch.setattr(trainer, "create_model_card", lambda **_: None)
+    trainer.hub_model_id = "somebody/model"
+    trainer.train()
+    trainer.push_to_hub()
+    files = [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*") if each.is_file()]
+    taken = list(filter_repo_objects(files, ignore_patterns=asked["ignore_patterns"]))
+    assert any(each.endswith("state.npz") for each in files)
+    assert "model.safetensors" in taken
+    assert not [each for each in taken if "accounts" in each]
+
+
 def test_accounts_that_are_missing_or_old_are_refused(tmp_path):
     """A checkpoint without its accounts, and a second run over the first, train nothing."""
     private(tmp_path).train()
     with pytest.raises(errors.ArgumentError, match="holds a run already"):
         private(tmp_path).train()
-    (tmp_path / "accounts").rename(tmp_path / "elsewhere")
+    (tmp_path / "_accounts").rename(tmp_path / "elsewhere")
     trainer = private(tmp_path)
     with pytest.raises(errors.ArgumentError, match="those of step 0, before the checkpoint's step 6"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))

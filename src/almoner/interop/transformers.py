@@ -78,8 +78,8 @@ class PrivateTrainer(transformers.Trainer):
         people: (records,) private: whose each record is; None: each is a person.
         loss: public. Of the model's output and the labels, one for each record.
 
-    The accounts, with model and optimizer, are in ``args.output_dir/accounts``, private. A training that is resumed has
-    them too: what was charged since the checkpoint stays charged, and steps that are there are not taken again.
+    The accounts, with model and optimizer, are in ``args.output_dir/_accounts``, private: ``push_to_hub`` leaves them out.
+    A resumed training has them too: what was charged since the checkpoint stays charged, and steps are not taken again.
 
     The loss of the training records is private: it is neither computed nor logged. Evaluation is not charged.
 
@@ -170,7 +170,7 @@ class PrivateTrainer(transformers.Trainer):
         self.private = Trainer(model, self._loss, optimizer, self._budget, **plan)
         collate = self._get_collator_with_removed_columns(self.data_collator)
         records: Any = DataLoader(self.train_dataset, collate_fn=collate)  # type: ignore[arg-type]
-        folder = RunFolder(Path(str(self.args.output_dir)) / "accounts", resume=self._resumed)
+        folder = RunFolder(Path(str(self.args.output_dir)) / "_accounts", resume=self._resumed)  # "_*" is not uploaded
         steps = Steps(self.private, records, people=self._people, folder=folder)
         steps.refuse_older(self.state.global_step, "resume_from_checkpoint", "output_dir")
         return steps
