@@ -78,8 +78,8 @@ class PrivateTrainer(transformers.Trainer):
         people: (records,) private: whose each record is; None: each is a person.
         loss: public. Of the model's output and the labels, one for each record.
 
-    Accounts, model and optimizer are in ``args.output_dir/_accounts``, private: ``push_to_hub`` leaves it out. A resumed
-    training has them too: what was charged since the checkpoint stays charged, and steps there are not taken again.
+    Accounts, model and optimizer are in ``args.output_dir/_accounts``, private: ``push_to_hub`` leaves it out.
+    Resuming goes on from them: what was charged since the checkpoint stays charged, and steps are not taken again.
 
     The loss of the training records is private: it is neither computed nor logged. Evaluation is not charged.
 
