@@ -20,14 +20,14 @@ class Uncopyable:
 class OwnProcess:
     """Remembers the process that it is made in: a forked one has copies of all accounts, and draws the same noise."""
 
-    __slots__ = ("_process",)
+    __slots__ = ("number",)
 
     def __init__(self) -> None:
-        self._process = os.getpid()
+        self.number = os.getpid()
 
     def check(self, what: str) -> None:
         """Refuse, by an ArgumentError, in any process that was forked since: ``what`` is for its own alone."""
-        if os.getpid() != self._process:
+        if os.getpid() != self.number:
             raise ArgumentError(
                 f"{what} existed before this process was forked: both processes would draw the same noise and spend "
                 "the same budget. Make it in the process that uses it"

@@ -81,9 +81,11 @@ _Bound = tuple[str, float]  # the name of a notion, a filter or an odometer, and
 
 def _of_gaussians(run: mechanisms.Mechanism, delta: float, epsilon: float) -> tuple[_Bound, _Bound] | None:
     """Of Gaussian noise both are formulas: being adaptive costs nothing, and a line is an order fixed in advance."""
-    if not all(map(gaussian.is_gaussian, mechanisms.leaves(run))):
+    try:
+        mu = gaussian.of(run, dominated=False).mu
+    except Unsupported:
         return None
-    mu, stopped = gaussian.of(run).mu, epsilon
+    stopped = epsilon
     if 0 < mu < inf:
         order = 1 + sqrt(-2 * log(delta)) / mu
         stopped = float(renyi.epsilon([float(renyi.cost(run, order))], [order], delta=delta))

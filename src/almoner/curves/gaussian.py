@@ -66,8 +66,8 @@ class Gaussian:
         return float(delta(self.mu, epsilon=epsilon))
 
 
-def of(mechanism: mechanisms.Mechanism) -> Gaussian:
-    """The GDP guarantee of a mechanism.
+def of(mechanism: mechanisms.Mechanism, *, dominated: bool = True) -> Gaussian:
+    """The GDP guarantee of a mechanism; ``dominated``: also of pairs that are no Gaussian noise, but cost no more.
 
     Guarantee: the mechanism is mu-GDP; mu is rounded up.
     Source: theory 2.1.
@@ -75,20 +75,21 @@ def of(mechanism: mechanisms.Mechanism) -> Gaussian:
     >>> of(mechanisms.Repeated(mechanisms.Gaussian(sigma=20.0), 100)).mu
     0.5000000000000002
     """
-    total = cost(mechanism)
+    total = cost(mechanism, dominated=dominated)
     return Gaussian(float(np.nextafter(np.nextafter(sqrt(as_float(total)), inf), inf)) if total else 0.0)
 
 
-def cost(mechanism: mechanisms.Mechanism) -> Fraction:
-    """Price a mechanism: mu squared that it adds to a Gaussian total, exactly.
+def cost(mechanism: mechanisms.Mechanism, *, dominated: bool = True) -> Fraction:
+    """Price a mechanism: mu squared that it adds to a Gaussian total, exactly; ``dominated`` as for ``of``.
 
     Guarantee: the mechanism is mu-GDP, whatever came before it.
     Source: theory 2.1; Koskela, Tobaben & Honkela (2023), Thm 11.
     """
-    return sum((count * _cost(leaf) for leaf, count in mechanisms.leaves(mechanism).items()), Fraction(0))
+    leaves = mechanisms.leaves(mechanism)
+    return sum((count * _cost(leaf, dominated) for leaf, count in leaves.items()), Fraction(0))
 
 
-def _cost(leaf: mechanisms.Mechanism) -> Fraction:
+def _cost(leaf: mechanisms.Mechanism, dominated: bool) -> Fraction:
     match leaf:
         case mechanisms.Gaussian() | mechanisms.SampledGaussian(sample_rate=1):
             return (exact(leaf.sensitivity) / exact(leaf.sigma)) ** 2
@@ -96,7 +97,7 @@ def _cost(leaf: mechanisms.Mechanism) -> Fraction:
             raise Unsupported(
                 "SampledGaussian is no Gaussian mechanism unless sample_rate=1; use filters.Residue or `filters.Renyi`"
             )
-        case mechanisms.Paired():
+        case mechanisms.Paired() if dominated:
             mu = discrete.mu(leaf)
             if mu == inf:
                 raise Unsupported(

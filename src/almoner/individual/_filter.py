@@ -1,5 +1,6 @@
 """Give each person a filter: a person with budget left takes part, a person without is left out."""
 
+import os
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -204,7 +205,8 @@ class Filter(Accounts):
         Guarantee: for every person, the sum of the costs charged keeps within the budget.
         Source: theory 5.1; Feldman & Zrnic (2021), Thm 4.5; docs/proofs/individual-filter.md, "Rounds that are owed".
         """
-        self._process.check("these accounts")
+        if os.getpid() != self._process.number:
+            self._process.check("these accounts")
         costs, over = self._costs(step), self._over(step)
         kept = isinstance(norms, np.ndarray) and norms.dtype == np.float64 and not norms.flags.writeable
         kept = kept and cast(Any, norms).base is None  # what a view shows can be written through its owner

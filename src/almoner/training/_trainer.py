@@ -437,7 +437,7 @@ class Trainer(OfModule):
             return Everybody(count, None if settings.budget is None else settings.budget.fresh())
         if self._held is not None and not resumed:
             return self._held.accounts(None)
-        return PersonFilter(count, settings.budget.fresh(), shares=shares)
+        return PersonFilter(count, settings.budget, shares=shares)
 
     def _train(
         self, run: Run, callbacks: Any, stack: ExitStack, every: int | None, until: Interruptions
