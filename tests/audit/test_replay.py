@@ -105,7 +105,8 @@ def test_sensitivity_is_checked_of_repeated_mechanisms_and_of_mixtures():
         return audit.Outcome()
 
     options = {"people": [2.0], "without": lambda data, who: [each for each in data if each != who], "fresh": False}
-    for mechanism in (Repeated(Gaussian(2.0), 3), MixtureOfGaussians(2.0, (0.0, 1.0), (0.5, 0.5))):
+    mixture = MixtureOfGaussians(2.0, (0.0, 1.0), (0.5, 0.5))
+    for mechanism in (Repeated(Gaussian(2.0), 3), mixture, Repeated(mixture, 2)):
         pipeline.mechanism = mechanism
         assert "sensitivity" in audit.replay(pipeline, [1.0, 2.0], **options).rules, mechanism
         assert "sensitivity" not in audit.replay(pipeline, [1.0, 2.0], **{**options, "people": [1.0]}).rules, mechanism

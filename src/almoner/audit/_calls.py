@@ -410,7 +410,8 @@ def _norm(mechanism: Any, shift: Array) -> float:
 
 def _limit(mechanism: Any) -> float:
     """The sensitivity that a mechanism states; infinite where it states none."""
-    return float(getattr(_once(mechanism), "sensitivity", max(getattr(mechanism, "sensitivities", (inf,)))))
+    once = _once(mechanism)
+    return float(getattr(once, "sensitivity", max(getattr(once, "sensitivities", (inf,)))))
 
 
 def _once(mechanism: Any) -> Any:
@@ -436,7 +437,7 @@ def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> 
     if moved > part.most:
         yield Found("sensitivity", first.number, _too_far(moved, part.most))
     if compared is not None and moved > 0:
-        compared.charge(first.mechanism, getattr(first.mechanism, "sensitivity", 1.0))
+        compared.charge(first.mechanism, getattr(_once(first.mechanism), "sensitivity", 1.0))
 
 
 def _rows(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
