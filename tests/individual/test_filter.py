@@ -628,7 +628,7 @@ def test_a_budget_that_was_handed_over_opens_no_accounts():
 
 
 def test_accounts_of_one_charge_pay_no_less_than_it_costs():
-    """What the limit is rounded down by is there once: a ledger opens such accounts anew for every charge."""
+    """The part that rounding takes from the limit is there once: a ledger opens such accounts for every charge."""
     budget, (most,) = filters.Zcdp(rho=1.234567890123456), filters.Zcdp(rho=1.234567890123456).notion.person_limits()
     assert budget.notion.person_spare() > 0
     for rounds in range(2, 200):

@@ -311,7 +311,8 @@ def losses(
         print(dumps({"private": MARK, "status": STATUS, "delta": delta, "epsilon": lists}))
         return
     if html is not None:
-        _options.write_page(html, page(epsilons, **run, groups=labels, steps=steps or values.shape[1]))
+        written = page(epsilons, **run, groups=labels, steps=values.shape[1] if steps is None else steps)
+        _options.write_page(html, written)
         return
     title = f"{MARK}: each person's epsilon at delta = {delta:g}"
     numbers = (*(f"{level:.0%}" if level < 1 else "most" for level in LEVELS), "mean")

@@ -67,7 +67,7 @@ class Gaussian:
 
 
 def of(mechanism: mechanisms.Mechanism, *, dominated: bool = True) -> Gaussian:
-    """The GDP guarantee of a mechanism; ``dominated``: also of pairs that are no Gaussian noise, but cost no more.
+    """The GDP guarantee of a mechanism; ``dominated``: also of pairs that Gaussian noise only dominates.
 
     Guarantee: the mechanism is mu-GDP; mu is rounded up.
     Source: theory 2.1.

@@ -66,7 +66,8 @@ def _data_set(name: str, told: TablePart, kinds: dict[str, str]) -> str:
 
 
 def _analyst(terms: AnalystTerms) -> str:
-    limits, over = terms.limits, terms.until <= datetime.now(UTC)
+    limits = terms.limits
+    over = terms.until <= datetime.now(UTC)
     until = "" if terms.expires is None else f", until {terms.expires.isoformat()}"
     until += " (the token has expired)" if over else ""
     purpose = "" if terms.purpose is None else f" for {terms.purpose!r}"

@@ -169,7 +169,8 @@ class HolderApi:
     def overview(self) -> dict[str, Any]:
         """Terms, head, and each analyst's limits and questions."""
         record = self._do(lambda: summary(self.analysts.session.ledger))
-        budget, analysts = self.analysts.session.ledger.budget_units, []
+        budget = self.analysts.session.ledger.budget_units
+        analysts = []
         for name, terms in self.analysts.policy.analysts.items():
             so_far, expires = self.analysts.public_state.of(name), terms.expires and terms.expires.isoformat()
             told: dict[str, Any] = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share}

@@ -201,7 +201,8 @@ class _Classifier:
 
     def cells(self, X: Any, y: NDArray[Any]) -> Any:
         """A 1 for each row, (rows, cells)."""
-        codes, scores = labels_of(y, self._labels)[1], np.asarray(self._model.predict_proba(X), dtype=np.float64)
+        codes = labels_of(y, self._labels)[1]
+        scores = np.asarray(self._model.predict_proba(X), dtype=np.float64)
         if scores.shape != (len(codes), len(self._labels)) or not np.isfinite(scores).all():
             raise DataError("model: predict_proba must give a finite share for each row and label")
         scores = scores[:, self._order]  # as the labels, which are sorted
