@@ -254,7 +254,7 @@ def test_tables_are_joined_along_the_path_to_the_person(tmp_path):
 
 def test_a_clip_may_be_chosen(session):
     """``clip="auto"`` is for a statement as for other questions, and is refused where it has nothing to choose."""
-    options = {"clip": "auto", "rho": 50, "bounds": {"n": (-4, 7)}}
+    options = {"clip": "auto", "rho": 500, "bounds": {"n": (-4, 7)}}
     rows = session.analyst("eve").sql("SELECT count(*), avg(n) FROM data WHERE n IS NOT NULL", key="a", **options)
     assert 1 <= rows.answer.question.clip <= 9
     with pytest.raises(ArgumentError, match="nobody counts for more than one full row"):
