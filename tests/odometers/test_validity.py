@@ -131,6 +131,30 @@ def test_the_formulas_without_drift_are_crossed(formula):
     assert at_least(int(crossed.sum()), 2000) > 0.99
 
 
+def first_broken(bound, delta, last):
+    """The first round by which losses of 0.1-DP randomised response exceeded a bound with more than delta, exactly."""
+    truth, crossed = 1 / (1 + math.exp(-0.1)), 0.0
+    net = np.arange(-last, last + 1)
+    weights = (net == 0).astype(float)
+    for rounds in range(1, last + 1):
+        weights = truth * np.roll(weights, 1) + (1 - truth) * np.roll(weights, -1)
+        over = 0.1 * net > bound(rounds * 0.01) + TIE
+        crossed += weights[over].sum()
+        weights[over] = 0.0
+        if crossed > delta:
+            return rounds
+    return None
+
+
+def test_the_formulas_without_drift_break_after_some_hundred_rounds():
+    """As the poster prints them they keep delta = 1e-6 over its 100 rounds, not over 600; with the drift they do."""
+    mixture = odometers.Mixture(delta=1e-6, sum_delta=0.0, plan=1.0).notion
+    assert first_broken(lambda clock: poster_mixture(clock, 1e-6, mixture.scale), 1e-6, 600) == 132
+    assert first_broken(lambda clock: poster_stitched(clock, 1e-6, 0.01), 1e-6, 600) == 486
+    assert first_broken(lambda clock: clock / 2 + poster_mixture(clock, 1e-6, mixture.scale), 1e-6, 600) is None
+    assert first_broken(lambda clock: clock / 2 + poster_stitched(clock, 1e-6, 0.01), 1e-6, 600) is None
+
+
 def test_the_formulas_without_drift_are_crossed_at_the_large_delta():
     """The same two at delta = 0.05: refuted far beyond doubt."""
     for formula, constant in ((poster_mixture, 0.15), (poster_stitched, 0.01)):
