@@ -279,6 +279,8 @@ def test_every_program_of_a_paper_is_run_by_make_papers(monkeypatch):
     [
         ("+0.61 [+0.09, +1.13]", "holds"),
         ("-0.19 [-1.78, +1.40]", "not decided: the interval holds 0"),
+        ("+0.18 [+0.00, +0.37]", "not decided: the interval ends at 0"),
+        ("-0.18 [-0.37, -0.00]", "not decided: the interval ends at 0"),
         ("-9.79 [-10.18, -9.40]", "does not hold"),
         ("+0.20", "one run: not decided"),
     ],
