@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 sys.path.append(str(Path(__file__).parent))
 import pages
@@ -71,6 +72,12 @@ def spread(values: Any, form: str) -> str:
 def paired(plain: Any, filtered: Any) -> str:
     """The mean of paired differences with its 95 % interval."""
     return pages.interval(np.subtract(filtered, plain))
+
+
+def unpaired(plain: Any, other: Any) -> str:
+    """The difference of the means of runs that are no pairs, with its 95 % interval (Welch)."""
+    found = stats.ttest_ind(other, plain, equal_var=False).confidence_interval()
+    return f"{np.mean(other) - np.mean(plain):+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
 def decided(interval: str) -> str:
@@ -171,6 +178,7 @@ def _koskela() -> dict[str, str]:
     found = {f"least {name}": value for name, value in least.items()} | {
         "below 0.1": f"{100 * np.mean(exact < 0.1):.0f}",
         "420 renyi": f"{rounds['Rényi, 420']:.4f}",
+        "420 gaussian": f"{rounds['Gaussian, 420']:.4f}",
         "rounds": f"{rounds['rounds']:.0f}",
         "rounds epsilon": f"{rounds['Gaussian, rounds']:.4f}",
         "gaussian at 0.8": f"{rounds['Gaussian at 0.8']:.0f}",
@@ -192,6 +200,10 @@ def _groups(runs: list[dict[str, Any]]) -> dict[str, str]:
     for group in ("no condition", "pneumonia", "heart attack") if main else ():
         moments = [np.mean([run["test"][group][k] for run in main]) for k in (len(main[0]["epoch"]) // 2 - 1, -1)]
         found[group] = " → ".join(f"{value:.3f}" for value in moments)
+    control = [run["test"] for run in runs if (run["kind"], run["epsilon"]) == ("nobody left out", 2.75)]
+    if control:
+        change = [[values[-1] - values[len(values) // 2 - 1] for values in run.values()] for run in control]
+        found["nobody left out"] = f"{np.abs(np.mean(change, axis=0)).max():.3f}"
     for epsilon, multiple in sorted({(run["epsilon"], run["multiple"]) for run in filtered}):
         mine = [run for run in filtered if (run["epsilon"], run["multiple"]) == (epsilon, multiple)]
         gains = [[100 * run["auc"][k] for run in mine] for k in (len(mine[0]["epoch"]) // 2 - 1, -1)]
@@ -213,32 +225,49 @@ def _groups(runs: list[dict[str, Any]]) -> dict[str, str]:
 def _lecuyer() -> dict[str, str]:
     found, noise_1 = {}, saved("odometer")["noise 1"]
     for epoch in (20, 50):
-        for name in ("filter", "Lécuyer, his code", "Rényi, planned, ex-post", "Planned, ex-post"):
+        for name in ("filter", "Lécuyer, his code", "Rényi, planned, pathwise", "Rényi, planned, ex-post"):
             found[f"{name} at {epoch}"] = f"{noise_1[name][epoch - 1]:.2f}"
+    plans = {"his": noise_1["filter"][49], "ex-post": noise_1["Rényi, planned, ex-post"][49]}
     runs = saved("replay")
     for kind, mine in runs["fine-tuning"].items():
+        good = sorted(run["80 % at"] for run in mine)
+        found |= {f"{kind} 80 at": ", ".join(map(str, good)), f"{kind} under 8": str(sum(at < 8 for at in good))}
         stops = [(run, run["stops at"] - 1) for run in mine]
-        found |= {
-            f"{kind} 80": spread([run["ex-post"][run["80 % at"] - 1] for run in mine], ".2f"),
-            f"{kind} 80 his": spread([run["his"][run["80 % at"] - 1] for run in mine], ".2f"),
-            f"{kind} stop": f"{np.mean([run['ex-post'][at] for run, at in stops]):.2f}",
-            f"{kind} stop accuracy": f"{100 * np.mean([run['accuracy'][at] for run, at in stops]):.1f}",
-            f"{kind} end accuracy": f"{100 * np.mean([run['accuracy'][-1] for run in mine]):.1f}",
-        }
-    for kind, mine in runs["policies"].items():
-        found[f"{kind} end"] = f"{100 * np.mean([run['accuracy'] for run in mine]):.2f}"
-        found[f"{kind} runs"] = str(len(mine))
-    rows = saved("tuning")
-    for epsilon in (1.0, 0.3):
-        scores = {
-            how: {one["seed"]: one["accuracy"] for one in rows if (one["epsilon"], one["how"]) == (epsilon, how)}
-            for how in ("tuned", "4", "16")
-        }
-        seeds = sorted(scores["tuned"])
-        for rate in ("4", "16"):
-            found[f"tuned against {rate} at {epsilon:g}"] = paired(
-                [scores[rate][seed] for seed in seeds], [scores["tuned"][seed] for seed in seeds]
-            )
+        for name, plan in plans.items():
+            mean = np.mean([run[name][at] for run, at in stops])
+            found[f"{kind} 80 {name}"] = spread([run[name][run["80 % at"] - 1] for run in mine], ".2f")
+            found |= {f"{kind} stop {name}": f"{mean:.2f}", f"{kind} saved {name}": f"{100 * (1 - mean / plan):.0f}"}
+        there, ends = ([100 * run["accuracy"][at] for run, at in each] for each in (stops, [(run, -1) for run in mine]))
+        found |= {f"{kind} stop accuracy": f"{np.mean(there):.1f}", f"{kind} end accuracy": f"{np.mean(ends):.1f}"}
+        found[f"{kind} stop gain"] = paired(ends, there)
+    return found | _policies(runs["policies"]) | _tuning()
+
+
+def _policies(his: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """His policies against the fixed run: in his runs, which are no pairs, and in ours with a linear model."""
+    found, ends = {}, {kind: [100 * run["accuracy"] for run in mine] for kind, mine in his.items()}
+    rows = [row for row in recorded(pages.RESULTS / "policies.jsonl") if row["size"]["model"] == "linear"]
+    ours = {(row["policy"], row["seed"]): row["accuracy"] for row in rows}
+    for kind, values in ends.items():
+        found |= {f"{kind} end": f"{np.mean(values):.2f}", f"{kind} runs": str(len(values))}
+    for kind in ("adaptive noise", "adaptive batch"):
+        found[f"{kind} gain"] = unpaired(ends["noise 1, batch 512"], ends[kind])
+        found[f"{kind} verdict"] = decided(found[f"{kind} gain"])
+        pairs = [(ours["fixed", seed], ours[kind, seed]) for seed in sorted({row["seed"] for row in rows})]
+        found[f"{kind} linear"] = paired(*zip(*pairs, strict=True))
+    return found
+
+
+def _tuning() -> dict[str, str]:
+    """What was tuned against what was fixed in advance, by pairs of seeds, for each kind of candidate."""
+    found, rows = {}, saved("tuning")
+    for kind, names in {"rates": ("4", "16"), "networks": ("linear",)}.items():
+        for epsilon in (1.0, 0.3):
+            mine = [row for row in rows if (row["kind"], row["epsilon"]) == (kind, epsilon)]
+            scores = {(row["how"], row["seed"]): row["accuracy"] for row in mine}
+            for name in names:
+                pairs = [(scores[name, seed], scores["tuned", seed]) for how, seed in scores if how == name]
+                found[f"tuned against {name} at {epsilon:g}"] = paired(*zip(*pairs, strict=True))
     return found
 
 

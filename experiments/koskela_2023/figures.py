@@ -108,7 +108,10 @@ def rounds_table(found: dict[str, float]) -> str:
     less = 100 * (1 - found["Gaussian, 420"] / found["Rényi, 420"])
     rows = [
         ("epsilon of 420 rounds, Rényi DP", f"{found['Rényi, 420']:.4f}"),
-        ("epsilon of 420 rounds, Gaussian DP", f"{found['Gaussian, 420']:.4f} ({less:.1f} % less; paper: 10 %)"),
+        (
+            "epsilon of 420 rounds, Gaussian DP",
+            f"{found['Gaussian, 420']:.4f} ({less:.1f} % less; paper: roughly 10 %)",
+        ),
         ("rounds by Gaussian DP within the epsilon of 420 by Rényi DP", f"{found['rounds']:.0f} (paper: 495)"),
         (
             "epsilon of so many, and of one more, Gaussian DP",

@@ -87,6 +87,7 @@ def result(results: dict[str, dict[str, list[float]]]) -> str:
     at = {name: plain[name][19] for name in (*his, *ours)}
     saved = {name: 100 * (1 - value / plain["filter"][49]) for name, value in at.items()}
     code, formula = (at[name] for name in his)
+    own = {name: 100 * (1 - at[name] / plain["Rényi, planned, ex-post"][49]) for name in ours}
     less, most = sorted(saved[name] for name in his)
     low, high = sorted(falling[name][7] for name in his)
     end, pathwise, ex_post = plain["filter"][49], *ours
@@ -98,7 +99,9 @@ near 2 while the count was growing.
 **Early stopping is worth more with a tighter odometer.** At epoch 20 of 50, Almoner's bounds are {at[pathwise]:.2f}
 (pathwise) and {at[ex_post]:.2f} (ex-post, at the moment of stopping):
 {saved[pathwise]:.0f} and {saved[ex_post]:.0f} % below the plan's {end:.2f}, where his odometer saves
-{less:.0f} to {most:.0f} %. At epoch 8 with falling noise it is {falling[pathwise][7]:.2f} and
+{less:.0f} to {most:.0f} %. A part of that is a tighter price for the plan: they are
+{own[pathwise]:.0f} and {own[ex_post]:.0f} % below the {plain[ex_post][49]:.2f} that our odometer says after
+all 50 epochs. At epoch 8 with falling noise it is {falling[pathwise][7]:.2f} and
 {falling[ex_post][7]:.2f} against his {low:.2f} to {high:.2f}.
 """
 

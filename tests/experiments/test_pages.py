@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "experiments"
@@ -251,6 +253,30 @@ def test_the_pages_of_the_papers_are_made_from_the_records(monkeypatch):
             assert (PAGES / claim["picture"]).is_file(), claim["picture"]
         if "command" in claim:
             assert (ROOT / claim["command"].split()[1]).is_file(), claim["command"]
+
+
+def test_tuned_gains_are_those_of_the_page_of_tuning(monkeypatch):
+    """Each kind of candidate is compared with tuned runs of its own: seeds of the kinds were mixed up."""
+    found = program("experiments/papers", monkeypatch).figures()
+    page = (PAGES / "tuning.md").read_text(encoding="utf-8")
+    for epsilon in ("1", "0.3"):
+        for name, label in {
+            "4": "4 for all steps (the default)",
+            "16": "16 for all steps",
+            "linear": "linear for",
+        }.items():
+            row = re.search(rf"^\| {re.escape(epsilon)} \| {re.escape(label)}.*$", page, re.M)[0]
+            assert found[f"tuned against {name} at {epsilon}"] in row
+
+
+def test_runs_that_are_no_pairs_are_compared_by_welch(monkeypatch):
+    """The interval of the difference of two means is the one that the formula gives."""
+    module = program("experiments/papers", monkeypatch)
+    plain, other = [1.0, 2.0, 3.0, 6.0], [5.0, 7.0, 6.0]
+    spreads = [np.var(each, ddof=1) / len(each) for each in (plain, other)]
+    freedom = sum(spreads) ** 2 / (spreads[0] ** 2 / 3 + spreads[1] ** 2 / 2)
+    half = stats.t.ppf(0.975, freedom) * sum(spreads) ** 0.5
+    assert module.unpaired(plain, other) == f"+3.00 [{3 - half:+.2f}, {3 + half:+.2f}]"
 
 
 def test_a_figure_without_a_record_stops_the_page(monkeypatch):

@@ -176,7 +176,7 @@ class DoublingFilters(Boundary):
 
 
 class Lecuyer(Odometer):
-    """For any mechanism with a Rényi curve. For comparison: ``odometers.Renyi`` is smaller everywhere.
+    """For any mechanism with a Rényi curve. For comparison: ``odometers.Renyi`` is below it with its default orders.
 
     Promises the same as ``Mixture``: ``epsilon()`` pathwise, ``ex_post_epsilon()`` the same number.
 
