@@ -326,3 +326,32 @@ def test_what_mixes_rare_records_is_found(kind):
         Gradients(Rarely(kind), BY_RECORD).norms([x, lengths], torch.zeros(50, dtype=torch.long))
     for harmless in ("nothing", "sorts by length"):
         Gradients(Rarely(harmless), BY_RECORD).norms([x, lengths], torch.zeros(50, dtype=torch.long))
+
+
+class Ragged(nn.Module):
+    """Sequences of several lengths, with coins for as many places as the longest has; mixes them or not."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.out = kind, nn.Linear(6, 3)
+        self.layers = nn.LSTM(4, 6, 1 if kind == "padded" else 3, batch_first=True, dropout=0.2 * (kind != "padded"))
+
+    def forward(self, x, lengths):
+        if self.kind == "mixes" and self.training:
+            x = x - 0.01 * x.mean(0)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        found, (state, _) = self.layers(packed)
+        if self.kind == "padded":
+            found, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True)
+            return self.out(nn.functional.dropout(found, 0.2, self.training).sum(1))
+        return self.out(state[-1])
+
+
+def test_coins_for_as_many_places_as_the_longest_sequence_has_are_no_mixture():
+    """Among copies of itself a short sequence takes fewer coins: it is compared among copies of the longest."""
+    torch.manual_seed(0)
+    records = [torch.randn(9, 5, 4), torch.tensor([2, 5, 1, 3, 5, 4, 2, 1, 3])]
+    for kind in ("packed", "padded"):
+        Gradients(Ragged(kind), BY_RECORD).norms(records, torch.zeros(9, dtype=torch.long))
+    with pytest.raises(errors.Unsupported, match="in training mode gradients per record depend on the other records"):
+        Gradients(Ragged("mixes"), BY_RECORD).norms(records, torch.zeros(9, dtype=torch.long))

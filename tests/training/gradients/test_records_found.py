@@ -249,6 +249,22 @@ def by_slices(layers, x):
     return layers["out"](torch.cat([found[len(x) - count :], found[: len(x) - count]]).sum(1))
 
 
+def by_list(layers, x, move):
+    """As by slices, with the number of rare ones in a list."""
+    count = (x[:, 0, 0] < 0).sum()
+    found = torch.tanh(layers["in"](move(x, count)))
+    return layers["out"](move(found, len(x) - count).sum(1))
+
+
+def parted(x, count):
+    one, other = x.split([count, len(x) - count])
+    return torch.cat([other, one])
+
+
+def sliced(x, count):
+    return torch.cat([x[count[None] :], x[: count[None]]])
+
+
 def by_question(layers, x):
     """All are turned around where one is rare."""
     turned = bool((x[:, 0, 0] < 0).any())
@@ -284,6 +300,9 @@ MOVED = {
     "sums": by_sums,
     "a table": lambda m, x: by_sums(m, x, lambda part, at: nn.functional.embedding(at, part.flatten(1)).view_as(part)),
     "slices": by_slices,
+    "slices by one number": lambda m, x: by_list(m, x, sliced),
+    "a list": lambda m, x: by_list(m, x, lambda part, count: part.roll(shifts=(-count,), dims=(0,))),
+    "sizes": lambda m, x: by_list(m, x, parted),
     "a question": by_question,
     "buffers": buffers,
     "neighbours": swapped,

@@ -132,3 +132,31 @@ def test_what_a_recurrent_layer_gives_counts_for_how_many_are_evaluated():
     with torch.no_grad(), Choices() as choices:
         layer(x)
     assert choices.largest == 20 * 64 * 4
+
+
+class Padded(nn.Module):
+    """The mean over all places, also those that are masked, of what PyTorch's own transformer gives."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder, self.out = nn.TransformerEncoder(layer, 2), nn.Linear(8, 2)
+
+    def forward(self, x, mask):
+        return self.out(self.encoder(x, src_key_padding_mask=mask).mean(1))
+
+
+def test_a_mask_of_one_record_changes_no_other_value():
+    """Where the masks of a batch all are at the end, PyTorch's transformer would put zeros there, and else not."""
+    torch.manual_seed(0)
+    module, x = Padded(), torch.randn(12, 5, 8)
+    mask = torch.arange(5) >= torch.randint(1, 6, (12, 1))
+    other = mask.clone()
+    other[0] = torch.arange(5) == 0
+    both = (
+        _records.values_by_record(module, [x, each], torch.zeros(12), lambda output, _: output.softmax(1)[:, 1])
+        for each in (mask, other)
+    )
+    one, another = both
+    assert one[0] != another[0]
+    assert one[1:].tolist() == another[1:].tolist()

@@ -159,8 +159,8 @@ class CallbackView:
         A person who can't pay for their part is left out.
 
         Args:
-            values: called with the module's output and the targets of some records, gives a number in [0, 1] for each:
-                ``correct`` counts correct answers. A person with several records gives their mean.
+            values: called with the module's output and the targets of some records, gives a number in [0, 1] for each,
+                from it alone: ``correct`` counts correct answers. A person with several records gives their mean.
             sigma: public. Standard deviation of the noise.
             name: under which the answer is kept in ``answers``.
 

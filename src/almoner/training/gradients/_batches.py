@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import BaseTorchFunctionMode
 
 from almoner.errors import ArgumentError
 
@@ -85,7 +86,8 @@ class Inputs(tuple[Tensor, ...]):
 
     def call(self, module: nn.Module) -> Any:
         """Call the module, by name where the inputs have names."""
-        return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
+        with BaseTorchFunctionMode():  # in it nn.TransformerEncoder asks nothing about all masks of a batch
+            return module(**dict(zip(self.names, self, strict=True))) if self.names else module(*self)
 
 
 def selected(part: Tensor, rows: Tensor) -> Tensor:

@@ -216,8 +216,7 @@ class Gradients:
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        if not self._alone:
-            self.shards.reshard()
+        self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"

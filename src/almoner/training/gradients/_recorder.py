@@ -126,8 +126,8 @@ class Recorder:
         chosen, goals = self.copied(inputs, targets)
         if not self.slow:
             return self._in_one_pass(chosen, goals)[0]
-        with torch.no_grad(), self._kept():
-            return [Dense(self._losses(chosen.call(self.module), goals, len(chosen[0])).unsqueeze(1))]
+        with torch.enable_grad(), self._kept():  # a module may do something else without
+            return [Dense(self._losses(chosen.call(self.module), goals, len(chosen[0])).detach().unsqueeze(1))]
 
     def copied(
         self,
@@ -143,16 +143,14 @@ class Recorder:
         if draw is not None:
             inputs, records = draw(inputs.rows(records).map(torch.clone)), everything
         chosen = inputs.copied(records, device, channels_last=self.channels_last)
-        if self.sharded:
-            self.shards.same("records", *chosen, goals)
+        self.shards.same("records", *chosen, goals)
         return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
 
     def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
         losses = self.loss(output) if goals is None else self.loss(output, goals)
         if not isinstance(losses, Tensor) or losses.shape != (records,):
             raise ArgumentError("loss must give one number for each record: reduction='none'")
-        if self.sharded:
-            self.shards.alike("losses", losses)
+        self.shards.alike("losses", losses)
         return losses
 
     def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
@@ -196,8 +194,7 @@ class Recorder:
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        if self.sharded:
-            self.shards.reshard()
+        self.shards.reshard()
         tape = Tape(records, self.calls, self.shards if self.sharded else None, half=self.half and not self.sharded)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
@@ -313,11 +310,12 @@ class Choices(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        answer, tuples = func(*args, **kwargs), len(args) > 1 and isinstance(args[1], tuple)
-        given = args[1] if tuples else (*args[1:], *kwargs.values())  # a place, or what else is said
-        parts = [each for part in given for each in ((part.start, part.stop) if type(part) is slice else (part,))]
-        whole = [part for part in parts if isinstance(part, Tensor) and not part.is_floating_point()]
+        answer, given = func(*args, **kwargs), (*args[1:], *kwargs.values())  # places, or what else is said
+        flat = [each for part in given for each in (part if isinstance(part, list | tuple) else (part,))]
+        ends = [each for part in flat if type(part) is slice for each in (part.start, part.stop)]
+        whole = [part for part in flat if isinstance(part, Tensor) and not part.is_floating_point()]
         rows = name in ("__getitem__", "__setitem__")
+        self.seen |= any(isinstance(each, Tensor) for each in ends)
         self.seen |= any(rows if part.dtype == torch.bool else not part.dim() for part in whole)
         self.seen |= any(word in name for word in CHOOSING) or name == "item" or (name == "where" and len(args) == 1)
         self.answers += (answer,) if name in ASKING else ()
@@ -498,9 +496,8 @@ class Tape:
             raise Unsupported("module: it asks about a batch in half precision (transformers: masks with four axes)")
         chosen = self.choices.seen or (self._shards is None and self.choices.answers != self._calls.answers)
         chosen = chosen or _moves(losses)
-        seek = chosen or any(unknown)
         edges = [edge for use in self._uses for edge in use.edges]
-        again = seek and self._shards is None
+        again = self._shards is None and (chosen or any(unknown))
         gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True, retain_graph=again) if edges else ()
         parts = (losses, *filter(torch.is_tensor, gradients))
         if not self._half and (self.choices.half or any(part.element_size() < 4 for part in parts)):
@@ -543,15 +540,14 @@ def _owners(
     Source: docs/proofs/powers-of-two.md
     """
     numbers, size = torch.arange(len(losses), device=losses.device), 1
-    owners: list[Tensor | None] = [None] * len(edges)
+    owners: list[Any] = [None if old is None else 0 for old in gradients]
     while size == 1 or size < len(losses):
         weights = torch.exp2((numbers // size % POWERS).to(losses.dtype))
         again = torch.autograd.grad((losses * weights).sum(), edges, allow_unused=True, retain_graph=True)
         for at, (old, new) in enumerate(zip(gradients, again, strict=True)):
             if old is not None and new is not None:
                 digits = _powers(*(part.reshape(part.shape[: axes[at]].numel(), -1) for part in (old, new))).cpu()
-                before = owners[at]
-                owners[at] = digits if before is None else torch.where(digits < 0, -1, digits * size + before)
+                owners[at] = torch.where(digits < 0, -1, digits * size + owners[at])
         size *= POWERS
     if any(found is not None and int(found.max()) >= len(losses) for found in owners):
         raise Unsupported("module: there are rows of no record")

@@ -235,11 +235,15 @@ def _by_themselves(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -
 def _independent(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
     """Refuse a mixture of records: a gradient among others that is not that among copies of itself, at equal coins."""
     for seed in COINS:
-        among = _drawn_alike(recorder, inputs, targets, seed)
+        among, coins = _drawn_alike(recorder, inputs, targets, seed)
         for number in _ends(inputs):
-            copies = torch.full((len(inputs[0]),), number)
-            goals = None if targets is None else targets[copies]
-            _refuse_mixture(recorder, among, _drawn_alike(recorder, inputs.rows(copies), goals, seed), number)
+            for other in (number, *range(len(inputs[0]))):  # else copies of one that draws as many coins
+                rows = torch.where(torch.arange(len(inputs[0])) == number, number, other)
+                goals = None if targets is None else targets[rows]
+                alike, drawn = _drawn_alike(recorder, inputs.rows(rows), goals, seed)
+                if torch.equal(coins, drawn):
+                    break
+            _refuse_mixture(recorder, among, alike, number)
 
 
 def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> None:
@@ -249,14 +253,13 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
     is done with a copy on the processor, which may keep something of this, or end in an error. A sharded module has no
     copy: it meets numbers alone.
     """
-    if not recorder.sharded:
-        inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
     try:
-        loss = deepcopy(recorder.loss)
-        loss = loss.cpu() if isinstance(loss, nn.Module) else loss
         if not recorder.sharded:
+            inputs, targets = inputs.map(torch.Tensor.cpu), None if targets is None else targets.cpu()
+            loss = deepcopy(recorder.loss)
+            loss = loss.cpu() if isinstance(loss, nn.Module) else loss
             recorder = recorder.of_copy(deepcopy(recorder.module).cpu(), loss)
-        among = _drawn_alike(recorder, inputs, targets)
+        among, _ = _drawn_alike(recorder, inputs, targets)
     except Exception:  # of what cannot be copied, or knows other devices only
         return
     for number in _ends(inputs):
@@ -265,7 +268,7 @@ def _untainted(recorder: Recorder, inputs: Inputs, targets: Tensor | None) -> No
             try:
                 with _times(recorder.module, only, factor):
                     others = inputs.map(lambda part: _but(part, only, factor))  # noqa: B023
-                    tainted = _drawn_alike(recorder, others, _but(targets, only, factor))
+                    tainted, _ = _drawn_alike(recorder, others, _but(targets, only, factor))
             except Exception:  # of a module that refuses such numbers, in its own words
                 continue
             _refuse_mixture(recorder, among, tainted, number)
@@ -309,15 +312,15 @@ def _times(module: nn.Module, only: Tensor, factor: float) -> Iterator[None]:
         yield
 
 
-def _drawn_alike(recorder: Recorder, inputs: Inputs, targets: Tensor | None, seed: int = 0) -> Factors:
-    """Gradients with coins that are always the same; the generators of the caller are left as they were."""
+def _drawn_alike(recorder: Recorder, inputs: Inputs, targets: Tensor | None, seed: int = 0) -> tuple[Factors, Tensor]:
+    """Gradients with coins that are always the same, and where the processor's end; the caller's are left alone."""
     device = recorder.parameters[0].device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
-        return recorder.compared(inputs, targets)
+        return recorder.compared(inputs, targets), torch.get_rng_state()
 
 
 @contextmanager

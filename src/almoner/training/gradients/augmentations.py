@@ -28,10 +28,10 @@ class Views:
             from that row alone, with coins of the generator alone.
         count: public. So many views of each record.
         part: public. Which of the module's inputs is transformed: a number, or a name where they have names.
-        seed: public. None: coins from the operating system. They are independent of the noise.
+        seed: private, as the noise is. None: coins from the operating system, independent of the noise.
 
     Guarantee: a record's gradient is the mean of the gradients of its views, so a person's is as it would be without
-        views, a function of that person's data and of coins that know nobody's; the clip and the charge are the same.
+        views, a function of that person's data and of coins that nobody knows; the clip and the charge are the same.
     Source: De et al. (2022); theory 5.7.
 
     >>> views = Views(lambda x, generator: x + torch.randn(x.shape, generator=generator), count=4, seed=0)
