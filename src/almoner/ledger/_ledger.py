@@ -225,9 +225,8 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
 
     def amount(self, rho: float | None, epsilon: float | None) -> float:
         """The amount, above 0, in the ledger's measure: one of the two."""
-        amounts = {"rho": rho, "epsilon": epsilon}
-        amount = amounts.pop(self.symbol)
-        if amount is None or any(other is not None for other in amounts.values()):
+        amount, other = (rho, epsilon) if self.symbol == "rho" else (epsilon, rho)
+        if amount is None or other is not None:
             raise ArgumentError(f"this ledger counts {self.measure}: give {self.symbol}=")
         _check.positive(**{self.symbol: amount})
         return amount
