@@ -288,3 +288,16 @@ def test_a_crash_while_the_witness_begins_is_made_good(tmp_path, monkeypatch):
     with opened(where, witness=head) as book:
         ask(book, "a", {"ann": 5})
         assert head.read_text(encoding="ascii").splitlines()[-1] == book.head
+
+
+def test_a_full_disk_while_the_witness_begins_is_made_good(tmp_path, monkeypatch):
+    """An empty file stood under its name, and the ledger was refused with it, and refused to begin it anew."""
+    place, witness = tmp_path / "people.ledger", tmp_path / "head"
+    monkeypatch.setattr("almoner.ledger._copy_guard.os.write", lambda *_: 0)
+    with pytest.raises(LedgerError, match="cannot be written"):
+        opened(place, witness=witness)
+    monkeypatch.undo()
+    with opened(place, witness=witness) as book:
+        assert book.witness == str(witness)
+        assert witness.read_text(encoding="ascii").splitlines()[-1] == book.head
+        assert witness.stat().st_mode & 0o777 == 0o600
