@@ -122,15 +122,12 @@ class Witness:
     def _append(self, head: Head) -> None:
         line = f"{head}\n".encode()
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND)
-            try:
-                size = os.lseek(descriptor, 0, os.SEEK_END)
-                if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the end of a line that was cut off
+            with os.fdopen(os.open(self._path, os.O_RDWR | os.O_APPEND), "r+b", buffering=0) as file:
+                size = file.seek(0, os.SEEK_END)
+                if size and os.pread(file.fileno(), 1, size - 1) != b"\n":  # the end of a line that was cut off
                     line = b"\n" + line
-                written = os.write(descriptor, line)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+                written = os.write(file.fileno(), line)
+                os.fsync(file.fileno())
         except OSError:
             written = 0
         if written < len(line):
