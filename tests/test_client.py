@@ -161,6 +161,19 @@ def test_other_things_than_questions_are_refused(asked):
         service.quote(asked)
 
 
+@pytest.mark.parametrize("key", ["caf\u00e9", " monday", "monday ", "mon\nday"])
+def test_a_key_that_no_header_holds_is_refused_at_once(running, key):
+    """It was an error of the encoding, or sent for a minute to a service that could not be reached."""
+    with client(running) as service:
+        for ask in (
+            lambda: service.ask(COUNT, key=key),
+            lambda: service.sql("SELECT count(*) FROM visits", rho=0.1, key=key),
+        ):
+            with pytest.raises(ArgumentError, match="printable characters of ASCII, without blanks at its ends"):
+                ask()
+        assert service.answers() == []
+
+
 def test_refusals_tell_status_code_and_reason(running):
     """What the service refuses is raised in its words; no token is in any of it."""
     with client(running) as service:

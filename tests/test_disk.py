@@ -127,6 +127,17 @@ def test_files_and_folders_are_for_their_owner(tmp_path):
     assert [mode(tmp_path / name) for name in "abcd"] == [0o600, 0o600, 0o700, 0o700]
 
 
+def test_a_private_file_keeps_no_rights_of_the_one_that_it_is_written_over(tmp_path):
+    """With --force a statement went into a file that all users of the machine could read."""
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.write_text("old")
+    there.chmod(0o644)
+    with _disk.private_files(there, new):
+        for each in (there, new):
+            each.write_text("private")
+    assert [mode(there), mode(new)] == [0o600, 0o600]
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     """After an error the old file is there and nothing else; what a crash left over is replaced."""
     path = tmp_path / "a"

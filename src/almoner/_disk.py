@@ -135,8 +135,10 @@ _MASK = _Mask()
 
 
 @contextmanager
-def private_files() -> Iterator[None]:
-    """Files that are made inside this block are for their owner alone; threads may be inside at the same time."""
+def private_files(*written_over: Path) -> Iterator[None]:
+    """Files that are made inside this block, or written over, are for their owner alone; threads may be inside."""
+    for each in filter(Path.is_file, written_over):
+        each.chmod(PRIVATE_FILE)
     with _MASK.lock:
         before = os.umask(0o077)
         _MASK.before = _MASK.before if _MASK.threads else before

@@ -72,12 +72,11 @@ class Client(AbstractContextManager["Client"]):
             key: a name of your own for it.
             fresh: an earlier answer of others, by the policy's ``sharing``, must not stand for it.
         """
-        sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
-        return _answer(self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent))
+        return _answer(self._ask(asked, key, fresh=fresh))
 
     def sql(self, text: str, *, key: str, **options: Any) -> Rows:
         """Ask a SELECT statement: its rows by HAVING, ORDER BY and LIMIT; ``options`` are the fields of ``Sql``."""
-        body = self._send("POST", "/v1/answers", json=_values(Sql(text, **options)), headers={"idempotency-key": key})
+        body = self._ask(Sql(text, **options), key)
         keys = {key for group in body["groups"] for key in group if isinstance(key, str)}  # one may be called "nan"
         rows = [tuple(cell if cell in keys else _numbers(cell) for cell in row) for row in body["rows"]["rows"]]
         return Rows(_answer(body), tuple(body["rows"]["columns"]), rows)
@@ -113,6 +112,12 @@ class Client(AbstractContextManager["Client"]):
     def answer(self, key: str, *, of: str | None = None) -> Answer:
         """The answer under a key: an own one, or ``of`` another analyst who shares answers, by the policy."""
         return _answer(self._send("GET", "/v1/answer", params={"key": key} | ({} if of is None else {"of": of})))
+
+    def _ask(self, asked: Asked, key: str, *, fresh: bool = False) -> Any:
+        if not (key.isascii() and key.isprintable() and key.strip() == key):  # no header of HTTP holds others
+            raise ArgumentError("key must be printable characters of ASCII, without blanks at its ends: 'monday'")
+        sent: dict[str, Any] = {"json": _values(asked), "headers": {"idempotency-key": key}}
+        return self._send("POST", "/v1/answers", params={"fresh": fresh}, **sent)
 
     def _send(self, method: str, path: str, **sent: Any) -> Any:
         """Send a request, and again while that may help: all of them may be repeated."""

@@ -157,6 +157,28 @@ def test_backup_and_restore_keep_the_head(where):
     assert not where.exists()
 
 
+def test_a_backup_that_may_not_be_written_is_compared_with_the_witness(where, monkeypatch):
+    """Copies are often kept on read-only disks: one that lacks an entry was put in the ledger's place all the same."""
+    copy = where.with_name("copy")
+    with opened(where) as book:
+        backup(book, copy)
+        ask(book, "b", {"ann": 5})
+    lost = where.rename(where.with_name("lost"))
+    monkeypatch.setattr("almoner.ledger._stores.file.os.access", lambda place, _: place.name != "copy")
+    with pytest.raises(LedgerError, match="1 entry is missing"):
+        restore(copy, where)
+    assert not where.exists()
+    lost.rename(copy)
+    assert restore(copy, where) == head_of(where)
+
+
+@pytest.mark.parametrize("ending", [".lock", ".new", ".tmp", ".wal"])
+def test_a_backup_is_not_called_as_a_file_beside_the_ledger(where, ending):
+    """The ledger removes such a file when it is opened next, and the backup would be gone."""
+    with opened(where) as book, pytest.raises(ArgumentError, match="must not end in"):
+        backup(book, where.with_name(f"people.ledger{ending}"))
+
+
 def test_a_witness_on_a_server(server, tmp_path):
     """Two sessions tell one witness in any order; a database that was restored is refused."""
     place = server.place()
@@ -266,3 +288,16 @@ def test_a_crash_while_the_witness_begins_is_made_good(tmp_path, monkeypatch):
     with opened(where, witness=head) as book:
         ask(book, "a", {"ann": 5})
         assert head.read_text(encoding="ascii").splitlines()[-1] == book.head
+
+
+def test_a_full_disk_while_the_witness_begins_is_made_good(tmp_path, monkeypatch):
+    """An empty file stood under its name, and the ledger was refused with it, and refused to begin it anew."""
+    place, witness = tmp_path / "people.ledger", tmp_path / "head"
+    monkeypatch.setattr("almoner.ledger._copy_guard.os.write", lambda *_: 0)
+    with pytest.raises(LedgerError, match="cannot be written"):
+        opened(place, witness=witness)
+    monkeypatch.undo()
+    with opened(place, witness=witness) as book:
+        assert book.witness == str(witness)
+        assert witness.read_text(encoding="ascii").splitlines()[-1] == book.head
+        assert witness.stat().st_mode & 0o777 == 0o600

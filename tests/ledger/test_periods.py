@@ -336,6 +336,23 @@ def test_what_compaction_merged_is_not_less(tmp_path):
     assert before <= after <= before * 1.3
 
 
+def test_what_an_erasure_left_is_not_less(tmp_path):
+    """A person who was in questions about several months is told no smaller bound once single charges are erased."""
+    rows = {"who": ["ann"] * 3, "day": [DAY.replace(month=month) for month in (1, 2, 3)]}
+    for budget in (filters.Zcdp(rho=BUDGET), filters.Basic(epsilon=BUDGET)):
+        place = tmp_path / type(budget).__name__
+        with opened(place, rows, budget=budget, pseudonyms=tmp_path / "key") as session:
+            for key in ("one", "two"):
+                price = {session.ledger.symbol: 0.05}
+                session.analyst("a").ask(queries.Count(clip=1, pace=None, **price), key=key)
+            before = session.statement("ann").lifetime
+            ledger.erase(session.ledger, "ann")
+            after = session.statement("ann")
+        assert before.rho == pytest.approx(0.9 if session.ledger.symbol == "rho" else 0.3)
+        assert after.lifetime.rho == pytest.approx(before.rho)
+        assert [line.question["ask"] for line in after.lines] == ["earlier"]
+
+
 def test_the_statement_in_words(tmp_path):
     """How many months were used, which one most, and what all of it means."""
     with opened(tmp_path / "l") as session:

@@ -61,6 +61,15 @@ def test_a_refusal_of_one_harms_no_other(running):
     assert all(finding.holds for finding in running.api.session.verify(replay=True))
 
 
+def test_a_key_with_blanks_at_its_ends_is_not_charged_beside_the_one_without(running):
+    """HTTP takes blanks off a header, so that one key of a batch and of a single question was charged twice."""
+    assert running.ann.ask("monday", PEOPLE).status_code == 201
+    told = batch(running.ann, {" monday ": PEOPLE, "monday": PEOPLE}).json()
+    assert list(told["answers"]) == ["monday"]
+    assert (told["refused"][" monday "]["status"], told["refused"][" monday "]["code"]) == (400, "key")
+    assert len(running.api.session.ledger.entries("answered")) == 1
+
+
 def test_a_batch_is_charged_like_its_questions_one_by_one(tmp_path):
     """Prices, floors, what is left, and the first question that does not fit are those of single questions."""
     told = []

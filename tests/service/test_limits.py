@@ -103,14 +103,17 @@ def test_changes_of_services_that_share_a_file_all_hold(running, tmp_path):
 def test_policies_of_other_ledgers_have_other_files(tmp_path):
     """Of two policies in a folder, with ledgers on servers, neither takes the other's limits, whatever the password."""
     text, names = (service_folder(tmp_path) / "policy.toml").read_text(encoding="utf-8"), []
-    for server in ("ann:one@db/people", "ann:two@db/people", "db:5433/people", "db/other", "db2/people", "a%2Fb/../x"):
+    schemas = ["ann:one@db/people?password=x&schema=a", "db/people?schema=b"]
+    others = ["db:5433/people", "db/other", "db2/people", "a%2Fb/../x", *schemas]
+    for server in ("ann:one@db/people", "ann:two@db/people", *others):
         (tmp_path / "other.toml").write_text(text.replace("people.ledger", f"postgresql://{server}"), encoding="utf-8")
         read = Policy.read(tmp_path / "other.toml")
         assert (read.limits_file.parent, read.analysts["ann"].limits.share) in {(tmp_path, 0.5), (tmp_path, 0.9)}
         names.append((read.limits_file.name, read.analysts["ann"].limits.share))
         read.with_limits({"ann": {"share": [0.5, 0.9]}}).keep_limits()
     assert names[:2] == [("db-people.limits", 0.5), ("db-people.limits", 0.9)]
-    assert len({name for name, _ in names}) == 5
+    assert len({name for name, _ in names}) == 1 + len(others)
+    assert not any("password" in name for name, _ in names)
     assert {share for _, share in names[2:]} == {0.5}
 
 

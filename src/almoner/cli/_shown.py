@@ -7,7 +7,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
 from math import isfinite
@@ -81,7 +81,7 @@ class Listing:
         """Write the rows to a CSV file, if there is to be one; True if they are all that is to be printed."""
         if path is None:
             return False
-        with private_files() if private else nullcontext(), csv_file(path) as file:
+        with private_files(path) if private else nullcontext(), csv_file(path) as file:
             csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
         return path == STDOUT
 
@@ -90,14 +90,9 @@ STDOUT = Path("-")
 """The standard output in the place of a file."""
 
 
-@contextmanager
-def csv_file(path: Path) -> Iterator[TextIO]:
+def csv_file(path: Path) -> AbstractContextManager[TextIO]:
     """A CSV file to write to, or the standard output."""
-    if path == STDOUT:
-        yield sys.stdout
-        return
-    with path.open("w", encoding="utf-8", newline="") as file:
-        yield file
+    return nullcontext(sys.stdout) if path == STDOUT else path.open("w", encoding="utf-8", newline="")
 
 
 def console() -> "Console":

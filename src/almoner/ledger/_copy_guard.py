@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from almoner._disk import PRIVATE_FILE, Lock, sync
+from almoner._disk import Lock, first_file
 from almoner.errors import ArgumentError, LedgerError
 from almoner.ledger._stores import Store
 
@@ -68,15 +68,13 @@ class Witness:
 
     def begin(self) -> None:
         """Make the file, with the ledger's first entry; a LedgerError where it is there already, or cannot be made."""
+        if self._path.exists():
+            raise LedgerError(f"{self._path} is there already: a witness begins as a new file")
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-        except FileExistsError:
-            raise LedgerError(f"{self._path} is there already: a witness begins as a new file") from None
+            first_file(self._path, f"{Head(0, str(self._hash_of(0)))}\n")  # nobody ever finds it empty
         except OSError as error:
             raise LedgerError(f"{self._path} cannot be made: {error.strerror}", reason="forbidden") from None
-        os.close(descriptor)
-        sync(self._path.parent)
-        self._append(Head(0, str(self._hash_of(0))))
+        self.check()
 
     def check(self) -> None:
         """Refuse a ledger that lacks what the witness saw; the witness catches up with a newer one."""
@@ -124,15 +122,12 @@ class Witness:
     def _append(self, head: Head) -> None:
         line = f"{head}\n".encode()
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND)
-            try:
-                size = os.lseek(descriptor, 0, os.SEEK_END)
-                if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the end of a line that was cut off
+            with os.fdopen(os.open(self._path, os.O_RDWR | os.O_APPEND), "r+b", buffering=0) as file:
+                size = file.seek(0, os.SEEK_END)
+                if size and os.pread(file.fileno(), 1, size - 1) != b"\n":  # the end of a line that was cut off
                     line = b"\n" + line
-                written = os.write(descriptor, line)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+                written = os.write(file.fileno(), line)
+                os.fsync(file.fileno())
         except OSError:
             written = 0
         if written < len(line):

@@ -48,7 +48,8 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         self._written = (-1, START)
         self._transaction: Transaction | None = None  # while a transaction is open
         self._catch_up()
-        self._tell_witness()
+        if not store.reading:
+            self.ask_witness()
 
     @classmethod
     def open(
@@ -224,9 +225,8 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
 
     def amount(self, rho: float | None, epsilon: float | None) -> float:
         """The amount, above 0, in the ledger's measure: one of the two."""
-        amounts = {"rho": rho, "epsilon": epsilon}
-        amount = amounts.pop(self.symbol)
-        if amount is None or any(other is not None for other in amounts.values()):
+        amount, other = (rho, epsilon) if self.symbol == "rho" else (epsilon, rho)
+        if amount is None or other is not None:
             raise ArgumentError(f"this ledger counts {self.measure}: give {self.symbol}=")
         _check.positive(**{self.symbol: amount})
         return amount
@@ -370,7 +370,7 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
                 return work(open_transaction)
             result = self.store.transact(begun)
             self._written = written
-            self._tell_witness()
+            self.ask_witness()
             return result
 
     def refuse_inside(self, what: str) -> None:
@@ -425,8 +425,8 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
         """The entry under a key, without its private part; the witness has seen it."""
         with self.store.lock:
             entry = find(self.store.run, key)
-            if entry is not None and not self.store.inside:
-                self._tell_witness()  # its writer may have been killed before it did
+            if entry is not None and not (self.store.inside or self.store.reading):
+                self.ask_witness()  # its writer may have been killed before it did
             return entry
 
     def left_by_period(self, analyst: str, purpose: str | None = None) -> dict[str, int]:
@@ -548,11 +548,11 @@ class Ledger(Uncopyable, AbstractContextManager["Ledger"]):
     def _record_witness(self, path: Path) -> None:
         self.transact(lambda transaction: transaction.append({"kind": "witnessed", "where": str(path)}))
         self.store.snapshot(self._catch_up)
-        self._tell_witness()
+        self.ask_witness()
 
-    def _tell_witness(self) -> None:
-        """Show the witness the newest entry; closes a ledger that is not the newest."""
-        if self._rules.witness is not None and not self.store.reading:
+    def ask_witness(self) -> None:
+        """Show the witness, if there is one, the newest entry; closes a ledger that is not the newest."""
+        if self._rules.witness is not None:
             try:
                 Witness(Path(self._rules.witness), self.store).check()
             except LedgerError:

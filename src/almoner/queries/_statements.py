@@ -155,9 +155,9 @@ def _lifetime(
 def _by_release(accounts: Mapping[int | str, list[tuple[Entry, int]]]) -> list[tuple[Entry, list[int]]]:
     """Every release that charged a person, in order, with what it charged each of the person's accounts."""
     found: dict[int, tuple[Entry, list[int]]] = {}
-    for charged in accounts.values():
-        for entry, units in charged:
-            found.setdefault(entry.number, (entry, []))[1].append(units)
+    for entry, units in (each for charged in accounts.values() for each in charged):
+        number = 0 if entry.kind == "erased" else entry.number  # an erasure has an entry for each account
+        found.setdefault(number, (entry, []))[1].append(units)
     return [found[number] for number in sorted(found)]
 
 

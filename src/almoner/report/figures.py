@@ -112,7 +112,7 @@ def save(picture: "Figure", path: str | Path) -> None:
 def save_private(picture: "Figure", title: str, path: str | Path) -> None:
     """Write a picture for its owner alone, under a public title, if there is one, and the mark of private views."""
     picture.suptitle(f"{title}\n{MARK}" if title else MARK)
-    with private_files():
+    with private_files(Path(path)):
         save(picture, path)
 
 
@@ -186,7 +186,7 @@ def spends(report: "HolderReport", path: Path, *, title: str = "") -> list[Path]
     path.parent.mkdir(parents=True, exist_ok=True)
     save_private(picture, title, path)
     numbers = path.with_suffix(".json")
-    with private_files():
+    with private_files(numbers):
         numbers.write_text(json.dumps(report.to_dict()) + "\n", encoding="utf-8")
     return [path, numbers]
 

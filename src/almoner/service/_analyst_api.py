@@ -324,6 +324,8 @@ class AnalystApi:
             try:
                 old, so_far = self.stored(terms, key), self.public_state.of(terms.name)
                 if old is None:
+                    if key != key.strip():  # HTTP takes them off a header: asked singly it would be another key
+                        raise Refused(400, "key", "a key has no blanks at its ends")
                     question, _ = self._allowed(terms, values)
                     own = question.groups * question.coordinates
                 else:

@@ -173,10 +173,9 @@ class HolderApi:
         analysts = []
         for name, terms in self.analysts.policy.analysts.items():
             so_far, expires = self.analysts.public_state.of(name), terms.expires and terms.expires.isoformat()
-            told: dict[str, Any] = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share}
-            told["spent"] = sum(int(public["price"]) for public in so_far.answers) / budget
-            told |= {"left": so_far.left / budget, "answers": len(so_far.answers), "expires": expires}
-            analysts.append(told)
+            spent = sum(int(public["price"]) for public in so_far.answers) / budget
+            told = {"analyst": name, "purpose": terms.purpose, "share": terms.limits.share, "spent": spent}
+            analysts.append({**told, "left": so_far.left / budget, "answers": len(so_far.answers), "expires": expires})
         return {"terms": record.terms, "entries": record.entries, "head": record.head, "analysts": analysts}
 
     def limit(self, name: str, wanted: Mapping[str, Any], who: str) -> None:

@@ -361,7 +361,8 @@ class Policy:
     def limits_file(self) -> Path:
         """The file of limits that were changed on the console: beside the ledger, or by its name beside the policy."""
         parts = urlsplit(str(self.plan.ledger))  # other policies beside this one may have other servers' ledgers
-        server = re.sub(r"[^\w.]+", "-", f"{parts.netloc.rpartition('@')[2]}{parts.path}")
+        schema = "".join(re.findall("[?&]schema=[^&]*", f"?{parts.query}"))
+        server = re.sub(r"[^\w.]+", "-", f"{parts.netloc.rpartition('@')[2]}{parts.path}{schema}")
         return self._beside("limits", f"{server}.limits")
 
     def _beside(self, name: str, on_a_servers: str) -> Path:

@@ -1,7 +1,9 @@
 """A ledger on a PostgreSQL server: several writers at once, lost connections, and no password in any message."""
 
 import contextlib
+import random
 import re
+import string
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -438,6 +440,25 @@ def test_a_server_that_cannot_write(server, where):
         session.analyst("ann").ask(asked, key=f"q{len(done)}")
         assert session.ledger.spent(7) == (len(done) + 1) * asked.price
         assert all(finding.holds for finding in session.verify())
+
+
+def test_a_name_that_no_index_holds_is_told_once(where):
+    """A server refuses such a name, which told an analyst, exactly and for nothing, which rows that person has."""
+    name = "".join(random.Random(0).choices(string.ascii_letters + string.digits, k=9000))  # no server makes it shorter
+    rows = pa.table({"who": ["ann", name], "c": ["x", "z"]})
+    with Session.open(rows, person="who", budget=filters.Zcdp(rho=1.0), ledger=where, create=True) as session:
+        asked = {each: Count(clip=1, rho=0.1, where=f"c = '{each}'") for each in "xzy"}
+        session.analyst("zoe").ask(asked["x"], key="x")
+        for each, match in (("z", "cannot be read"), ("y", "open the session again"), ("z", "open the session again")):
+            with pytest.raises(DataError, match=match):
+                session.analyst("zoe").ask(asked[each], key=each)
+        assert session.analyst("zoe").ask(asked["x"], key="x").key == "x"
+        assert session.statement("ann").rho == 0.1
+    rows = pa.table({"who": ["ann", name[:1800]], "c": ["x", "z"]})
+    with Session.open(rows, person="who", ledger=where) as session:
+        session.limit(rho=0.5, purpose="\U0001f600" * 200)
+        session.analyst("zoe", purpose="\U0001f600" * 200).ask(asked["z"], key="z")
+        assert session.statement(name[:1800]).rho == 0.1
 
 
 @pytest.fixture(scope="module")

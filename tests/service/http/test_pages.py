@@ -84,6 +84,16 @@ def test_prices_on_pages_are_rounded_up_and_what_is_left_down(running, ann):
     assert 100 * left - 0.1 < float(said[1]) <= 100 * left
 
 
+def test_the_console_rounds_up_what_was_spent(running, holder):
+    """The least prices are no 0.00 % of a budget, in sentences and in every table."""
+    running.ann.ask("cheap", {"ask": "people", "rho": 0.0001234})
+    share = 100 * running.holder.get("/v1/spending").json()["share"]
+    told = Reader(holder.get("/").text).text
+    assert 0.0123 < share < 0.0124
+    assert told.count("0.0124 %") == 5
+    assert "0.0124 percent of a budget." in told
+
+
 def test_a_question_is_tried_on_made_up_data(running, ann):
     """Its page and its file say that they are dummies; the form is there again, filled in; nothing was asked."""
     tried = sent(ann, do="try", by="country", where="hours > 2", key="monday")
@@ -328,9 +338,9 @@ def test_the_console_shows_budgets_people_limits_and_checks(running, holder):
     running.door().get("/v1/me")
     page = Reader(holder.get("/").text)
     for words in (
-        "0 of 60 people who were charged have spent 90% of their budget or more.",
+        "0 of 60 people who were charged have spent 90 % of their budget or more.",
         "1 requests had no token",
-        "ann 0.35%, bob 10.00%",
+        "ann 0.348 %, bob 10 %",
         "weekly",
         "It was not verified since the service was started.",
     ):
@@ -427,7 +437,7 @@ def test_the_console_draws_what_was_spent(running, holder):
     running.ann.ask("one")
     page = Reader(holder.get("/").text)
     assert len(page.all("polyline")) == 1
-    assert ": 0.35% of a budget." in page.text
+    assert ": 0.348 percent of a budget." in page.text
 
 
 def pages(running, ann, holder):

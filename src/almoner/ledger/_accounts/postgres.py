@@ -16,6 +16,7 @@ from almoner.ledger._payment import Payment, PrivateNote, Share
 from almoner.ledger._stores.postgres import Postgres
 
 _BLOCK = 50_000
+_TOO_LONG = "octet_length(encode(CAST(account AS VARCHAR))) > 1800"  # for a server's index, beside any scope
 _BY_PERSON = " ORDER BY person"  # how a question's charges are stored; the index finds those of a person
 
 
@@ -56,7 +57,8 @@ class _SentOffer(tables.TableOffer):
                 workspace.make(charges.tables)
                 workspace.run(
                     f"CREATE OR REPLACE TEMP TABLE {self._offered} AS SELECT row_number() OVER () - 1 AS place, c.* "
-                    f"FROM ({tables.accounts_of(server, charges.sql, names)}) c WHERE c.units > 0",
+                    f"FROM ({tables.accounts_of(server, charges.sql, names)}) c WHERE c.units > 0 "
+                    f"AND CASE WHEN {_TOO_LONG} THEN error('') ELSE TRUE END",
                     charges.parameters,
                 )
                 tables.keep_hashes(server, self._offered, names)

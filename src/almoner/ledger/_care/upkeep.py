@@ -83,14 +83,13 @@ def backup(ledger: Ledger, to: Path | str) -> str:
     to = Path(to)
     if ledger.store.path is None:
         raise ArgumentError("backup: copy a server's ledger with the server")
-    if to.exists():
+    if File(to).exists():  # refuses names of files beside a ledger, which are removed when that one is opened
         raise ArgumentError(f"{to} is there already: a backup is a new file")
     workspace, fresh = ledger.store.workspace, to.with_name(to.name + ".new")
     with ledger.store.lock:
         head, done = ledger.head, False
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
         with suppress(LedgerError, OSError), private_files():
+            fresh.unlink(missing_ok=True)
             workspace.run(f"ATTACH {text(str(fresh))} AS backup (TYPE duckdb)")
             try:
                 workspace.run("COPY FROM DATABASE ledger TO backup")
@@ -124,7 +123,8 @@ def restore(copy: Path | str, to: Path | str) -> str:
     there = [each for each in (to, to.with_name(f"{to.name}.wal")) if each.exists()]  # the copy does not go with that
     if there or not copy.is_file():
         raise ArgumentError(f"{there[0]} is there already: move it away" if there else f"{copy} is not there")
-    with Ledger.open(copy) as checked:  # refuses a copy that is too old before it gets the name
+    with Ledger.open(copy) as checked:
+        checked.ask_witness()  # before it gets the name; opening asks it of no copy that may be read alone
         return backup(checked, to)
 
 
@@ -275,9 +275,8 @@ def size(ledger: Ledger) -> Size:
             parts = (f"pg_total_relation_size('ledger.{table}')" for table in (*tables, "shares"))
             found = int(run(f"SELECT {' + '.join(parts)}")[0][0])
         else:
-            for each in (path, path.with_name(path.name + ".wal")):
-                with suppress(OSError):
-                    found += each.stat().st_size
+            files = path, path.with_name(path.name + ".wal")
+            found = sum(each.stat().st_size for each in files if each.exists())
         if not found:
             raise LedgerError(f"{ledger.store.name} is not there", reason="missing")
         return Size(found, entries, people, charges, max(merged, default=None))

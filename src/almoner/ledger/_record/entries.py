@@ -55,10 +55,11 @@ class Row(NamedTuple):
 
 Run = Callable[[str, Sequence[object]], Any]  # executes SQL with parameters where a ledger is
 
+_READ = "CAST(replace(public, chr(92) || 'u0000', chr(92) || 'u0001') AS JSON)"  # PostgreSQL reads no U+0000
 _TERMS = (
     "'{' || "
     + " || ',' || ".join(
-        f"'\"{name}\":' || coalesce(CAST((CAST(public AS JSON) -> '{name}') AS VARCHAR), 'null')"
+        f"'\"{name}\":' || coalesce(CAST(({_READ} -> '{name}') AS VARCHAR), 'null')"
         for name in ("price", "pace", "time", "periods")
     )
     + " || '}'"

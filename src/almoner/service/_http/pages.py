@@ -335,12 +335,11 @@ class Console(_Pages):
         return _html.render("console.html", **values, days=days, most=_DAYS, kinds=KINDS)
 
 
-def _days(spent: list[dict[str, Any]]) -> list[tuple[str, str, float, int]]:
-    """Each day with questions, the shares of a budget that analysts spent on it, in words, all so far; its number."""
+def _days(spent: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]], float, int]]:
+    """Each day with questions, the shares of a budget that analysts spent on it, all so far, and its number."""
     days = [(day, list(rows)) for day, rows in groupby(spent, itemgetter("day"))]
     totals = accumulate(sum(row["share"] for row in rows) for _, rows in days)
-    told = [(day, ", ".join(f"{row['analyst']} {row['share']:.2%}" for row in rows)) for day, rows in days]
-    return [(*each, total, date.fromisoformat(each[0]).toordinal()) for each, total in zip(told, totals, strict=True)]
+    return [(*each, total, date.fromisoformat(each[0]).toordinal()) for each, total in zip(days, totals, strict=True)]
 
 
 def _spans(answer: Answer, most: int) -> tuple[list[dict[str, str | None]], list[tuple[str, str]]]:
