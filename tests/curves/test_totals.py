@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import mpmath
 import pytest
 
 from almoner import individual
@@ -37,6 +38,20 @@ def test_notions_without_a_price_are_left_out():
     assert pure["pure DP, exact"] == optimum(m.Pure(0.1), 20, DELTA)
     assert pure["basic composition"] == approximate.of(run).epsilon
     assert "Gaussian DP, exact" not in pure
+
+
+def test_the_optimum_holds_at_the_least_deltas_that_are_floats():
+    """At delta 5e-324, 1e5 rounds at epsilon 0.001 needed 5.7 times as much with the epsilon that was said."""
+    found, log_of = Fraction(optimum(m.Pure(0.001), 10**5, 5e-324)), mpmath.log
+    with mpmath.workdps(40):
+        lie, count = 1 / (1 + mpmath.exp(mpmath.mpf("0.001"))), 10**5
+        top, true = int((count - 1000 * found) / 2), mpmath.mpf(0)
+        for lies in range(max(0, top - 2000), top + 1):
+            logs = mpmath.loggamma(count + 1) - mpmath.loggamma(lies + 1) - mpmath.loggamma(count - lies + 1)
+            logs += lies * log_of(lie) + (count - lies) * log_of(1 - lie)
+            above = mpmath.mpf("0.001") * (count - 2 * lies) - mpmath.mpf(found.numerator) / found.denominator
+            true += mpmath.exp(logs) * max(0, -mpmath.expm1(-above))
+        assert true <= mpmath.mpf(5e-324)
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.7, 3), (1.1, 9), (0.3, 11)])

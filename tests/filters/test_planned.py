@@ -53,6 +53,12 @@ def test_rounds_with_more_noise_alone_are_many_more(rounds):
     assert budget().admits(mechanisms.Repeated(mechanisms.SampledGaussian(2.0, 1.0, 0.01), 4 * rounds))
 
 
+def test_rounds_that_reveal_far_too_much_are_refused_without_a_warning_at_a_tiny_delta():
+    """Under a tilt a hundred rounds with epsilon 3 overflowed while their price was looked for."""
+    account = filters.Planned(STEP, epsilon=5.0, delta=5e-9)
+    assert not account.admits(mechanisms.Repeated(mechanisms.Pure(3.0), 100))
+
+
 def test_other_mechanisms_are_admitted_beside_the_plan(rounds):
     """Gaussian, pure and Laplace rounds take planned rounds and give change back, which buys the next ones."""
     account = budget()

@@ -165,6 +165,14 @@ def test_other_mechanisms_are_bought_and_rounds_that_may_fail_are_refused():
             individual.Filter(1, filters.Planned(STEP, **BUDGET, **more))
 
 
+def test_cut_batches_have_no_accounts_per_person():
+    """Somebody who gives nothing takes a place in a cut batch: of one of two people, a sum of 1 may become 0."""
+    step = m.TruncatedGaussian(1.0, 1.0, 1.0, 1, 2)
+    accounts = individual.Filter(2, filters.Planned(step, epsilon=8.0, delta=1e-2))
+    with pytest.raises(Unsupported, match="an exact number"):
+        accounts.charge(step, np.array([1.0, 0.0]))
+
+
 @pytest.mark.slow
 def test_a_plan_of_two_mechanisms_serves_people_who_contribute_to_each():
     """Each full round takes one of its own; half the norm takes less; ``left`` counts whole planned rounds."""

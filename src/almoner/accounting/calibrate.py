@@ -57,8 +57,8 @@ def sigma(budget: _Asked, steps: int, *, sensitivity: float = 1.0, sample_rate: 
     Raises:
         CalibrationFailed: no noise is enough.
 
-    Guarantee: the budget admits that many steps with this noise, and so does a person's account with that budget, where
-        the price of a step is rounded up to whole units of 10^-15.
+    Guarantee: the budget admits that many steps with this noise. So does a person's account with that budget, where the
+        price of a step is rounded up to units of 10^-15; but for sampled steps in ``Residue`` and ``Planned``.
     Source: the filter's own.
     """
     _check_budget(budget)

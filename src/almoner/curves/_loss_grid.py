@@ -363,7 +363,7 @@ class Grid:
         if not self.under[side]:
             return right - left, _LONG(0)
         apart = self.scale(less, side) - self.scale(more, side)
-        return right - left - left * np.expm1(min(apart, _LONG(700))), apart
+        return right - left - left * np.expm1(min(apart, _LONG(50))), apart
 
     def _live(self, bundle: Items, side: int) -> tuple[int, float]:
         """Count the Fourier coefficients that matter, and bound the root of the squares of all others.

@@ -169,9 +169,9 @@ def optimum(mechanism: mechanisms.Mechanism, rounds: int, delta: float) -> float
     losses = mechanism.epsilon * (1 + 2.0**-50) * (rounds - 2.0 * lies)
     from scipy import stats  # slow to import, and needed here only
 
-    shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))
+    shares = stats.binom.pmf(lies, rounds, special.expit(-mechanism.epsilon))  # but for what no float is as small as
 
-    def holds(epsilon: float) -> bool:
-        return float(np.sum(shares * -np.expm1(np.minimum(epsilon - losses, 0.0)))) <= delta * (1 - 1e-8)
+    def holds(at: float) -> bool:
+        return float(np.sum(shares * -np.expm1(np.minimum(at - losses, 0.0)))) <= delta * (1 - 1e-8) - rounds * 1e-323
 
     return 0.0 if holds(0.0) else edge(holds, float(losses[0]), 0.0, relative=1e-10)

@@ -285,6 +285,8 @@ def costs_of(notion: Notion, step: mechanisms.Mechanism, most: int = 0) -> Costs
     leaf, count = mechanisms.repeated(step)
     if isinstance(leaf, mechanisms.Composed):
         raise Unsupported("charge the parts of a Composed one by one: each has its own norms")
+    if isinstance(leaf, mechanisms.TruncatedGaussian):  # also those who contribute nothing decide who is cut
+        raise Unsupported("accounts leave people out, a TruncatedGaussian is for an exact number: take SampledGaussian")
     leaf = notion.person_round(leaf)
     contributes = "sensitivity" in {field.name for field in fields(leaf)}  # type: ignore[arg-type]
     sensitivity = float(leaf.sensitivity) if contributes else None  # type: ignore[attr-defined]

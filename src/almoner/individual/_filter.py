@@ -542,8 +542,7 @@ class Rests:
         if "rests" not in state:
             return
         rests = np.asarray(state["rests"])
-        if rests.dtype != np.int64 or rests.ndim != 1 or len(rests) > people:
-            raise ArgumentError("state: rests must be whole numbers, one for each person")
-        if np.any(rests < 0) or np.any(rests >= _GRAINS):
-            raise ArgumentError("state: rests must be below one unit")
+        known = rests.dtype == np.int64 and rests.ndim == 1 and len(rests) <= people
+        if not known or np.any(rests < 0) or np.any(rests >= _GRAINS):
+            raise ArgumentError("state: rests must be whole numbers below one unit, one for each person")
         self._held = self._xp.asarray(rests[:, None].copy(), device=self._device)

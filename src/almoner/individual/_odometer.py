@@ -168,8 +168,7 @@ class Odometer(Accounts):
         _check.saved(state, "boundary", "ids", "totals")
         kinds = {kind.__name__: kind for kind in _KINDS}
         name = state["boundary"]["odometer"]
-        if name not in kinds:
-            raise ArgumentError(f"state: no accounts per person with odometers.{name}")
+        _check.one_of(tuple(kinds), odometer=name)
         totals = np.asarray(state["totals"])
         people = len(totals) if state["ids"] is None else state["ids"]
         accounts = cls(people, kinds[name].from_state(state["boundary"]), xp=xp, device=device)
