@@ -124,8 +124,7 @@ def account_of(accounts: Any, person: Any) -> "Account | None":
         return _Charged(lambda: individual.Filter(1, accounts.budget.fresh()), spent)
     if isinstance(accounts, filters.Filter):
         return _Charged(accounts.fresh, _as_vector(accounts.spent))
-    if hasattr(accounts, "ledger"):
-        accounts = accounts.ledger
+    accounts = getattr(accounts, "ledger", accounts)
     if hasattr(accounts, "watched"):
         aside = sum(int(str(entry.public["units"])) for entry in accounts.watched())  # what watches have set aside
         return Amount(accounts.spent(person) / MEASURE, accounts.budget, accounts.measure, aside / MEASURE)
@@ -160,8 +159,6 @@ class _Shadow:
         self._own = isinstance(shadow, individual.Filter)
 
     def charge(self, mechanism: Any, norm: float) -> None:
-        if not norm > 0:
-            return
         moved = replace(mechanism, sensitivity=norm) if hasattr(mechanism, "sensitivity") else mechanism
         try:
             if self._own:
@@ -256,6 +253,11 @@ class Call:
     released: Any
     of: int | None = None  # which of the mechanisms that take several calls it belongs to; None: it is one by itself
     part: Part | None = None  # how it belongs to it
+
+    @property
+    def by_coins(self) -> bool:
+        """True if coins say whose records are in it."""
+        return bool(getattr(_once(self.mechanism), "sample_rate", 1.0) < 1)
 
     def same_as(self, other: "Call") -> str:
         """Describe how another run's call differs from this call; empty if they are equal."""
@@ -358,7 +360,7 @@ class Pair(NamedTuple):
     largest: float  # the largest shift of a call, as a share of its sensitivity
 
 
-def compare(there: Run, absent: Run, account: Account | None, tolerance: float) -> Pair:
+def compare(there: Run, absent: Run, account: Account | None, tolerance: float, left_out: bool) -> Pair:
     """Compare the runs with a person, who paid by this account (None: check single calls alone), and without.
 
     Guarantee: where nothing is found, each call's exact values differ by at most its sensitivity, and what all calls
@@ -380,6 +382,8 @@ def compare(there: Run, absent: Run, account: Account | None, tolerance: float) 
         largest = max(largest, norm / limit)
         if norm > limit:
             found.append(Found("sensitivity", mine.number, _too_far(norm, limit)))
+        if left_out and mine.by_coins and norm > 0:
+            found.append(Found("sensitivity", mine.number, "a person whom the coins leave out moves the sum"))
         if compared is not None and norm > 0:
             compared.charge(mine.mechanism, norm)
     for calls in groups.values():
@@ -421,9 +425,7 @@ def _once(mechanism: Any) -> Any:
 
 def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
     first = calls[0][0]
-    part = first.part
-    if part is None:
-        return
+    part: Any = first.part
     if part.rule == "rows":
         yield from _rows(calls, compared)
         return
@@ -442,10 +444,8 @@ def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> 
 
 def _rows(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
     """Rows of correlated noise: what is private is C times the shifts, all rows together."""
-    last = calls[-1][0].part
-    if last is None:
-        return
-    factor: Any = last.factor
+    last: Any = calls[-1][0].part
+    factor = last.factor
     shifts = np.zeros((factor.steps, calls[0][1].size))
     for call, shift in calls:
         if call.part is not None:

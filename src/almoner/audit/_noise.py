@@ -275,8 +275,7 @@ def _rows(run: Run) -> list[_Noise]:
             groups.setdefault(call.of, []).append(call)
     found: list[_Noise] = []
     for calls in groups.values():
-        part = calls[-1].part
-        factor: Any = None if part is None else part.factor
+        factor: Any = getattr(calls[-1].part, "factor", None)
         rows = [_standard(call) for call in calls]
         complete = [row for row in rows if row is not None]
         if factor is None or len(complete) < len(rows):
