@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 CLOSE = 1e-9  # largest difference, relative and absolute, that rounding may make between two sums of the same charges
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
 """Budgets in which less cost is less spent, whatever came before."""
+OTHERWISE = 2  # times what was paid may be spent in other budgets, where prices are by what is left
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class _Charged:
 
     @property
     def paid(self) -> float:
-        return float(np.max(self.spent))
+        return float(np.max(self.spent, where=np.isfinite(self.spent), initial=0.0))
 
     def compared(self) -> "_Shadow":
         return _Shadow(self.fresh(), self.spent)
@@ -171,7 +172,7 @@ class _Shadow:
 
     @property
     def revealed(self) -> float:
-        return inf if self._refused else float(np.max(self._totals()))
+        return inf if self._refused else float(np.max(self._totals(), where=np.isfinite(self._spent), initial=0.0))
 
     def _totals(self) -> NDArray[np.float64]:
         return _as_vector(self._shadow.spent()[0] if self._own else self._shadow.spent)
@@ -179,10 +180,9 @@ class _Shadow:
     def problem(self) -> str:
         if self._refused:
             return MORE_THAN_BUDGET
-        if not isinstance(self._shadow.budget if self._own else self._shadow, ADDITIVE):
-            return ""
+        times = 1 if isinstance(self._shadow.budget if self._own else self._shadow, ADDITIVE) else OTHERWISE
         pairs = zip(self._totals(), self._spent, strict=False)
-        return MORE_THAN_PAID if any(_more(float(one), float(paid)) for one, paid in pairs) else ""
+        return MORE_THAN_PAID if any(_more(float(one), times * float(paid)) for one, paid in pairs) else ""
 
 
 def _as_vector(spent: Any) -> NDArray[np.float64]:

@@ -150,8 +150,8 @@ def replay(
     Guarantee: where nothing is found, the following holds for each of these people and for the outputs that were
         recorded. With and without the person, the same mechanisms are called in the same order, and all that is public
         follows from their outputs; no call's exact value moves by more than its stated sensitivity; and what all calls
-        together reveal of the person costs no more than that person's account paid, up to the tolerance. It says
-        nothing about other data, other people or other outputs.
+        together reveal of the person costs no more than that person's account paid (with Planned and Residue twice
+        that), up to the tolerance. It says nothing about other data, other people or other outputs.
     Source: docs/audit.md
     """
     _check.within(0, 1, tolerance=tolerance)
