@@ -348,9 +348,7 @@ def _alike(one: Floats, other: Floats, alarm: float) -> bool:
 
 def _known(run: Run, again: Run | None) -> list[Found]:
     """Noise that is the same in a second run, in more numbers than would happen by chance."""
-    if again is None:
-        return []
-    both = zip(map(_standard, run.calls), map(_standard, again.calls), strict=False)
+    both = zip(map(_standard, run.calls), map(_standard, again.calls if again else []), strict=False)
     pairs = [(one, two) for one, two in both if one and two and one.values.shape == two.values.shape]
     first, second = [one for one, _ in pairs], [two for _, two in pairs]
     both_numbers = zip(_measured(first), second, strict=True)
