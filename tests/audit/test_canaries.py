@@ -1,5 +1,6 @@
 """What right guesses refute: exact enumeration, simulated audits with a stated rate of false alarms, planted errors."""
 
+import re
 from itertools import product
 from math import comb, exp, inf, sqrt
 
@@ -99,6 +100,22 @@ def test_planted_errors_of_a_training_are_above_the_claim():
         assert result.refutes(mu=1.0)
         assert "REFUTED" in result.beside(mu=1.0, delta=1e-5)
         assert result.epsilon(delta=1e-5) > 2
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.999, 0.9999])
+@pytest.mark.parametrize("correct", [650, 812, 999])
+def test_the_sentence_says_no_more_than_the_bounds(correct, confidence):
+    """Lower bounds are rounded down, claims up, and a confidence of 99.9 % is not called 100 %."""
+    result = audit.OneRun(correct, 1_000, 100_000, confidence)
+    said = [
+        float(each) for each in re.findall(r"(?:>=|=|with) ([0-9.e-]+[0-9])", result.beside(mu=1.23456, delta=1e-5))
+    ]
+    told, low, reached, delta, mu, epsilon = said
+    assert (told, delta) == (100 * confidence, 1e-5)
+    assert low <= result.mu() < low * 1.001
+    assert reached <= gaussian.epsilon(result.mu(), delta=1e-5)
+    assert mu >= 1.23456
+    assert epsilon >= gaussian.epsilon(1.23456, delta=1e-5)
 
 
 @pytest.mark.slow

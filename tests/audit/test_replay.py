@@ -9,7 +9,7 @@ import pytest
 
 import flawed
 import planted
-from almoner import _audit_hook, audit, filters, noise
+from almoner import _audit_hook, audit, filters, individual, noise
 from almoner.errors import ArgumentError
 from almoner.mechanisms import Exponential, Gaussian, Laplace, MixtureOfGaussians, Pure, Repeated
 
@@ -94,6 +94,30 @@ def test_mechanisms_without_a_sensitivity_reveal_at_any_move(mechanism, exact):
     assert audit.replay(pipeline, data, **{**options, "people": ["cy"]}).holds
     pipeline.accounts.charge(mechanism)
     assert audit.replay(pipeline, data, **options).holds
+
+
+@pytest.mark.parametrize(
+    "budget", [filters.Residue, filters.Renyi, lambda **both: filters.Planned(Gaussian(30.0), **both)]
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_releases_that_nobody_paid_are_found_whatever_the_budget(budget, own):
+    """Eight releases of which three, or none, were charged, to budgets whose prices are by what is left too."""
+
+    def pipeline(data):
+        account, public = budget(epsilon=3.0, delta=1e-6), []
+        account = individual.Filter(["ann", "bob"], account) if own else account
+        for number in range(8):
+            if number < pipeline.charged:
+                account.charge(Gaussian(30.0), *([np.ones(2)] if own else []))
+            noisy = len(data) + np.random.default_rng().normal(0, 30)
+            public.append(audit.released(lambda noisy=noisy: noisy, exact=float(len(data)), mechanism=Gaussian(30.0)))
+        return audit.Outcome(public, account)
+
+    options = {"people": ["ann"], "without": lambda data, who: [each for each in data if each != who]}
+    for pipeline.charged in (8, 3, 0):
+        report = audit.replay(pipeline, ["ann", "bob"], **options)
+        assert report.rules == (set() if pipeline.charged == 8 else {"account"})
+        assert (report.tightest or 1) == pytest.approx(8 / (pipeline.charged or 8), rel=0.2)
 
 
 def test_sensitivity_is_checked_of_repeated_mechanisms_and_of_mixtures():

@@ -356,6 +356,30 @@ def test_a_run_with_all_that_modules_have(tmp_path):
     assert train.optimizers[0].param_groups[0]["lr"] == 0.1 / 8
 
 
+def test_what_a_module_keeps_of_the_records_is_not_logged_where_an_epoch_ends():
+    """Lightning's own recipe for a mean over an epoch: losses are kept by the step, and logged by a hook."""
+
+    class Keeps(Network):
+        def training_step(self, batch, batch_idx):
+            losses = super().training_step(batch, batch_idx)
+            self.seen.append(losses.detach().mean())
+            return losses
+
+        def on_train_batch_end(self, *_):
+            self.log("last", self.seen[-1])
+
+        def on_train_epoch_end(self):
+            self.log("mean", torch.stack(self.seen).mean())
+            self.log_dict({"means": torch.stack(self.seen).mean()})
+
+        def validation_step(self, batch, batch_idx):
+            self.log("held out", self.net(batch[0]).mean())
+
+    train = trainer(callback())
+    train.fit(Keeps(), loader(), DataLoader(records(), batch_size=N))
+    assert set(train.callback_metrics) == {"held out"}
+
+
 def test_a_person_who_is_refused_contributes_nothing(silent):
     """With an account that is spent, the model is bit for bit the same whatever the person's labels are."""
 

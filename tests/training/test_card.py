@@ -137,6 +137,16 @@ def test_a_card_names_its_theorem_and_measure_for_every_budget(budget, card):
     assert json.loads(card.to_json())["reproducible"] is False
 
 
+def test_a_card_of_a_weak_promise_does_not_call_it_strong():
+    """At an epsilon of 20 a reader may learn nearly all about a person: that it is almost the same is not so."""
+    x, y = np.repeat([[-1.0], [1.0]], 50, axis=0), np.repeat([0, 1], 50)
+    card = training.LogisticRegression(epsilon=20.0, classes=[0, 1], n_people=100, steps=2).fit(x, y).card_
+    assert "95.8 times in 100" in card.to_markdown()
+    for page in (card.to_markdown(), card.to_html()):
+        assert "almost the same" not in page
+        assert "these numbers limit how much more a reader of the model learns about you" in page
+
+
 @pytest.mark.slow
 def test_cards_are_complete_without_docstrings():
     """Under ``python -OO``, which drops docstrings and assertions, cards are the same to the letter."""

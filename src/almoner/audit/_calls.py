@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 CLOSE = 1e-9  # largest difference, relative and absolute, that rounding may make between two sums of the same charges
 ADDITIVE = (filters.Gaussian, filters.Zcdp, filters.RenyiOrder, filters.RenyiCurve, filters.Renyi, filters.Basic)
 """Budgets in which less cost is less spent, whatever came before."""
+OTHERWISE = 2  # times what was paid may be spent in other budgets, where prices are by what is left
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,7 @@ def account_of(accounts: Any, person: Any) -> "Account | None":
         return _Charged(lambda: individual.Filter(1, accounts.budget.fresh()), spent)
     if isinstance(accounts, filters.Filter):
         return _Charged(accounts.fresh, _as_vector(accounts.spent))
-    if hasattr(accounts, "ledger"):
-        accounts = accounts.ledger
+    accounts = getattr(accounts, "ledger", accounts)
     if hasattr(accounts, "watched"):
         aside = sum(int(str(entry.public["units"])) for entry in accounts.watched())  # what watches have set aside
         return Amount(accounts.spent(person) / MEASURE, accounts.budget, accounts.measure, aside / MEASURE)
@@ -146,7 +146,7 @@ class _Charged:
 
     @property
     def paid(self) -> float:
-        return float(np.max(self.spent))
+        return float(np.max(self.spent, where=np.isfinite(self.spent), initial=0.0))
 
     def compared(self) -> "_Shadow":
         return _Shadow(self.fresh(), self.spent)
@@ -160,8 +160,6 @@ class _Shadow:
         self._own = isinstance(shadow, individual.Filter)
 
     def charge(self, mechanism: Any, norm: float) -> None:
-        if not norm > 0:
-            return
         moved = replace(mechanism, sensitivity=norm) if hasattr(mechanism, "sensitivity") else mechanism
         try:
             if self._own:
@@ -174,7 +172,7 @@ class _Shadow:
 
     @property
     def revealed(self) -> float:
-        return inf if self._refused else float(np.max(self._totals()))
+        return inf if self._refused else float(np.max(self._totals(), where=np.isfinite(self._spent), initial=0.0))
 
     def _totals(self) -> NDArray[np.float64]:
         return _as_vector(self._shadow.spent()[0] if self._own else self._shadow.spent)
@@ -182,10 +180,9 @@ class _Shadow:
     def problem(self) -> str:
         if self._refused:
             return MORE_THAN_BUDGET
-        if not isinstance(self._shadow.budget if self._own else self._shadow, ADDITIVE):
-            return ""
+        times = 1 if isinstance(self._shadow.budget if self._own else self._shadow, ADDITIVE) else OTHERWISE
         pairs = zip(self._totals(), self._spent, strict=False)
-        return MORE_THAN_PAID if any(_more(float(one), float(paid)) for one, paid in pairs) else ""
+        return MORE_THAN_PAID if any(_more(float(one), times * float(paid)) for one, paid in pairs) else ""
 
 
 def _as_vector(spent: Any) -> NDArray[np.float64]:
@@ -256,6 +253,11 @@ class Call:
     released: Any
     of: int | None = None  # which of the mechanisms that take several calls it belongs to; None: it is one by itself
     part: Part | None = None  # how it belongs to it
+
+    @property
+    def by_coins(self) -> bool:
+        """True if coins say whose records are in it."""
+        return bool(getattr(_once(self.mechanism), "sample_rate", 1.0) < 1)
 
     def same_as(self, other: "Call") -> str:
         """Describe how another run's call differs from this call; empty if they are equal."""
@@ -358,7 +360,7 @@ class Pair(NamedTuple):
     largest: float  # the largest shift of a call, as a share of its sensitivity
 
 
-def compare(there: Run, absent: Run, account: Account | None, tolerance: float) -> Pair:
+def compare(there: Run, absent: Run, account: Account | None, tolerance: float, left_out: bool) -> Pair:
     """Compare the runs with a person, who paid by this account (None: check single calls alone), and without.
 
     Guarantee: where nothing is found, each call's exact values differ by at most its sensitivity, and what all calls
@@ -380,6 +382,8 @@ def compare(there: Run, absent: Run, account: Account | None, tolerance: float) 
         largest = max(largest, norm / limit)
         if norm > limit:
             found.append(Found("sensitivity", mine.number, _too_far(norm, limit)))
+        if left_out and mine.by_coins and norm > 0:
+            found.append(Found("sensitivity", mine.number, "a person whom the coins leave out moves the sum"))
         if compared is not None and norm > 0:
             compared.charge(mine.mechanism, norm)
     for calls in groups.values():
@@ -421,9 +425,7 @@ def _once(mechanism: Any) -> Any:
 
 def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
     first = calls[0][0]
-    part = first.part
-    if part is None:
-        return
+    part: Any = first.part
     if part.rule == "rows":
         yield from _rows(calls, compared)
         return
@@ -442,10 +444,8 @@ def _group(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> 
 
 def _rows(calls: Sequence[tuple[Call, Array]], compared: Comparison | None) -> Iterator[Found]:
     """Rows of correlated noise: what is private is C times the shifts, all rows together."""
-    last = calls[-1][0].part
-    if last is None:
-        return
-    factor: Any = last.factor
+    last: Any = calls[-1][0].part
+    factor = last.factor
     shifts = np.zeros((factor.steps, calls[0][1].size))
     for call, shift in calls:
         if call.part is not None:

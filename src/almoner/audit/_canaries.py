@@ -22,6 +22,7 @@ from scipy.stats import beta, binom
 
 from almoner import _check
 from almoner._search import edge
+from almoner._units import shown
 from almoner.curves import gaussian
 from almoner.errors import ArgumentError
 
@@ -166,13 +167,14 @@ class OneRun:
 
     def beside(self, *, mu: float, delta: float) -> str:
         """The lower bounds beside a claim of mu-GDP, in a sentence."""
-        low, claimed = self.mu(), gaussian.epsilon(mu, delta=delta)
-        reached = gaussian.epsilon(low, delta=delta) if low > 0 else 0.0
+        low, claimed = self.mu(), float(gaussian.epsilon(mu, delta=delta))
+        reached = float(gaussian.epsilon(low, delta=delta)) if low > 0 else 0.0
         verdict = "REFUTED" if self.refutes(mu=mu) else "not refuted"
         return (
             f"{self.correct} of {self.guesses} guesses about {self.canaries} canaries are right: with "
-            f"{self.confidence:.0%} confidence mu >= {low:.4g} and epsilon >= {reached:.4g} at delta = {delta:g}; "
-            f"claimed are mu = {mu:.4g} and epsilon = {claimed:.4g}: {verdict}"
+            f"{100 * self.confidence:.10g} % confidence mu >= {shown(low, 4, down=True)} and epsilon >= "
+            f"{shown(reached, 4, down=True)} at delta = {delta:g}; "
+            f"claimed are mu = {shown(mu, 4)} and epsilon = {shown(claimed, 4)}: {verdict}"
         )
 
 

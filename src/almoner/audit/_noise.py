@@ -275,8 +275,7 @@ def _rows(run: Run) -> list[_Noise]:
             groups.setdefault(call.of, []).append(call)
     found: list[_Noise] = []
     for calls in groups.values():
-        part = calls[-1].part
-        factor: Any = None if part is None else part.factor
+        factor: Any = getattr(calls[-1].part, "factor", None)
         rows = [_standard(call) for call in calls]
         complete = [row for row in rows if row is not None]
         if factor is None or len(complete) < len(rows):
@@ -349,9 +348,7 @@ def _alike(one: Floats, other: Floats, alarm: float) -> bool:
 
 def _known(run: Run, again: Run | None) -> list[Found]:
     """Noise that is the same in a second run, in more numbers than would happen by chance."""
-    if again is None:
-        return []
-    both = zip(map(_standard, run.calls), map(_standard, again.calls), strict=False)
+    both = zip(map(_standard, run.calls), map(_standard, again.calls if again else []), strict=False)
     pairs = [(one, two) for one, two in both if one and two and one.values.shape == two.values.shape]
     first, second = [one for one, _ in pairs], [two for _, two in pairs]
     both_numbers = zip(_measured(first), second, strict=True)

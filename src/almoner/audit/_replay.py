@@ -150,8 +150,8 @@ def replay(
     Guarantee: where nothing is found, the following holds for each of these people and for the outputs that were
         recorded. With and without the person, the same mechanisms are called in the same order, and all that is public
         follows from their outputs; no call's exact value moves by more than its stated sensitivity; and what all calls
-        together reveal of the person costs no more than that person's account paid, up to the tolerance. It says
-        nothing about other data, other people or other outputs.
+        together reveal of the person costs no more than that person's account paid (with Planned and Residue twice
+        that), up to the tolerance. It says nothing about other data, other people or other outputs.
     Source: docs/audit.md
     """
     _check.within(0, 1, tolerance=tolerance)
@@ -187,27 +187,27 @@ class _Auditor(Generic[Data]):
     _number: Callable[[Any], int] | None
 
     def pairs(self, data: Data, gone: Data, other: Data | None, person: Any) -> list[_calls.Pair]:
-        absent = self._frozen(gone, person, None)
-        if not self._first.run.coins:
-            there = [self._first] if other is None else [self._first, self._frozen(other, person, None)]
-            return [self._compared(each, absent, person) for each in there]
-        # whatever the coins: what the person would contribute in every sample
-        sampled, never = (self._frozen(data, person, coin) for coin in (0.0, 1.0))
-        there = [sampled] if other is None else [sampled, self._frozen(other, person, 0.0)]
+        absent, first = self._frozen(gone, person, None), self._first
+        by_coins = bool(first.run.coins) or any(call.by_coins for call in first.run.calls)
+        coin = 0.0 if by_coins else None  # whatever the coins: what the person would contribute in every sample
+        there = [self._frozen(data, person, coin) if by_coins else first]
+        there += [] if other is None else [self._frozen(other, person, coin)]
         pairs = [self._compared(each, absent, person) for each in there]
+        if not by_coins:
+            return pairs
+        sampled, never = there[0], self._frozen(data, person, 1.0)
+        pairs.append(self._compared(never, absent, person, left_out=True))
         paid, other_paid = (each.accounts.get(person) for each in (sampled, never))
         if paid is not None and other_paid is not None and paid.paid > 0 and not other_paid.paid > 0:
             says = "a person who is not sampled pays nothing, and could have been sampled"
             pairs.append(_calls.Pair([_calls.Found("account", 0, says)], None, None, 0.0))
         return pairs
 
-    def _compared(self, there: _Played, absent: _Played, person: Any) -> _calls.Pair:
-        diverged, calls, others = there.diverged or absent.diverged, len(there.run.calls), len(absent.run.calls)
-        if diverged is None and calls != others:
-            diverged = _calls.Diverged(others + 1, f"{others} releases in place of {calls}")
+    def _compared(self, there: _Played, absent: _Played, person: Any, *, left_out: bool = False) -> _calls.Pair:
+        diverged = there.diverged or absent.diverged
         if diverged is not None:
             return _calls.Pair([_calls.Found("control flow", diverged.call, diverged.says)], None, None, 0.0)
-        pair = _calls.compare(there.run, absent.run, there.accounts.get(person), self._tolerance)
+        pair = _calls.compare(there.run, absent.run, there.accounts.get(person), self._tolerance, left_out)
         says = _calls.difference(there.public, absent.public)
         return pair._replace(found=[*pair.found, _calls.Found("public", 0, says)]) if says else pair
 
@@ -226,7 +226,7 @@ class _Auditor(Generic[Data]):
 
 
 def _played(pipeline: Pipeline[Data], data: Data, hook: _calls.Recorder, people: Sequence[Any]) -> _Played:
-    """One run with a hook installed; an error of a replay is an output like any other, else it is the caller's."""
+    """One run with a hook installed; an error of a replay is a way to end like any other, else it is the caller's."""
     with ExitStack() as stack, _audit_hook.installed(hook):
         try:
             outcome = pipeline(data)
@@ -238,7 +238,8 @@ def _played(pipeline: Pipeline[Data], data: Data, hook: _calls.Recorder, people:
         except Exception as error:
             if not isinstance(hook, _calls.Frozen):
                 raise
-            return _Played(hook.run, _calls.plain(error))
+            ended = f"it ends with {type(error).__name__}: {error}"  # which the recorded run did not
+            return _Played(hook.run, diverged=_calls.Diverged(len(hook.run.calls) + 1, ended))
         if not isinstance(outcome, Outcome):
             raise ArgumentError(f"pipeline must give an audit.Outcome, not {type(outcome).__name__}")
         accounts = {person: _calls.account_of(outcome.accounts, person) for person in people}

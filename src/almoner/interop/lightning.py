@@ -58,7 +58,7 @@ def poisson(data_loader: DataLoader[Any]) -> Sampled:
 
 
 class _Losses(nn.Module):
-    """A LightningModule whose output for the parts of a batch is the loss of each record; what it logs is dropped."""
+    """A LightningModule whose output for the parts of a batch is the loss of each record."""
 
     def __init__(self, module: LightningModule, form: Any, *, autocast: bool) -> None:
         super().__init__()
@@ -72,12 +72,8 @@ class _Losses(nn.Module):
             parts = tuple(each.double() if each.is_floating_point() else each for each in parts)
         batch = tree_unflatten(list(parts), self._form)
         half = torch.autocast(own.device.type, torch.bfloat16) if self._autocast else nullcontext()
-        own.__dict__.update(dict.fromkeys(("log", "log_dict"), lambda *_, **__: None))
-        try:
-            with half:
-                losses = type(own).training_step(own, batch, *([0] if self._numbered else ()))
-        finally:
-            del own.__dict__["log"], own.__dict__["log_dict"]
+        with half:
+            losses = type(own).training_step(own, batch, *([0] if self._numbered else ()))
         return losses["loss"] if isinstance(losses, dict) else losses  # type: ignore[return-value]
 
 
@@ -93,7 +89,7 @@ class PrivacyCallback(Uncopyable, Callback):
             taken again.
 
     ``training_step`` returns one loss for each record, ``reduction="none"``, and ``configure_optimizers`` one
-    optimizer. What ``training_step`` logs is private, and dropped; what validation computes is not charged.
+    optimizer. What the module logs in training may be private, and is dropped; what validation computes is not charged.
 
     Guarantee: that of ``training.Trainer``.
     Source: that of ``training.Trainer``.
@@ -122,7 +118,10 @@ class PrivacyCallback(Uncopyable, Callback):
             raise ArgumentError("this callback has trained already: another run needs another callback and budget")
         _refuse(trainer, pl_module)
         self._module = pl_module
-        pl_module.__dict__["training_step"] = lambda batch, batch_idx: self._step(trainer)  # noqa: ARG005
+        own, log = pl_module.__dict__, pl_module.log
+        own["training_step"] = lambda batch, batch_idx: self._step(trainer)  # noqa: ARG005
+        # what is said in training may be of the records, also where an epoch ends; log_dict says it by log
+        own["log"] = lambda *of, **how: log(*of, **how) if trainer.validating or trainer.sanity_checking else None
 
     def on_load_checkpoint(self, *_: object, **__: object) -> None:
         """Go on from the folder of the run that wrote the checkpoint."""
@@ -179,7 +178,8 @@ class PrivacyCallback(Uncopyable, Callback):
         if self._steps is not None:
             self._steps.close()
         if self._module is not None:
-            self._module.__dict__.pop("training_step", None)
+            for name in ("training_step", "log"):
+                self._module.__dict__.pop(name, None)
 
     on_exception = teardown
 

@@ -60,7 +60,7 @@ UNCHECKED = {
     "sampling": "That the sampling charges each person for all that this person contributes. The caller wrote it.",
 }  # declarations of the caller that nothing can check, by the fields of the card that say it
 
-READER = "a reader of the model learns almost the same about you whether or not your {} were in the data."
+READER = "these numbers limit how much more a reader of the model learns about you because your {} were in the data."
 MEANING = "In other words"
 NOT_PRIVATE = "A seed was given: anybody who knows it can take the noise off. This model is not private."
 SCOPE = "the model and every iterate; nothing that the data holder sees about single people"

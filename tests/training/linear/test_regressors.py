@@ -120,8 +120,12 @@ def test_weights_move_the_model_and_are_from_public_knowledge():
     assert by_label.predict(x).mean() > LogisticRegression(**common).fit(x, y).predict(x).mean()
     with pytest.raises(ArgumentError, match="how many rows have a label is private"):
         LogisticRegression(class_weight="balanced", **common).fit(x, y)
-    with pytest.raises(ArgumentError, match="class_weight"):
-        LogisticRegression(class_weight={2: 3.0}, **common).fit(x, y)
+    for refused in ({2: 3.0}, "balanced", {0: -1.0}):
+        with pytest.raises(ArgumentError, match=r"^class_weight.*; for example `class_weight.*`$") as told:
+            LogisticRegression(class_weight=refused, **common).fit(x, y)
+        written = {"class_weight": dict(refused) if isinstance(refused, dict) else {}}
+        exec(str(told.value).split("`")[1], written)
+        LogisticRegression(class_weight=written["class_weight"], **common).fit(x, y)
     for wrong in (np.ones(3), np.full(len(y), -1.0), np.full(len(y), np.nan)):
         with pytest.raises(DataError, match="sample_weight"):
             LogisticRegression(**common).fit(x, y, sample_weight=wrong)

@@ -498,14 +498,14 @@ class LogisticRegression(PartialFit, ClassifierMixin, PrivateDescent):  # type: 
     def _weights_of(self, classes: NDArray[Any], codes: NDArray[Any]) -> Floats | None:
         if self.class_weight is None:
             return None
-        if not isinstance(self.class_weight, Mapping):
+        if not isinstance(self.class_weight, Mapping) or not set(self.class_weight) <= set(classes.tolist()):
             raise ArgumentError(
-                f"class_weight={self.class_weight!r} must be {{label: weight}} from public knowledge: how many rows "
-                "have a label is private"
+                f"class_weight={self.class_weight!r} must be {{label: weight}} of labels in {classes.tolist()}, from "
+                "public knowledge: how many rows have a label is private; for example "
+                f"`class_weight={{{classes.tolist()[0]!r}: 2.0}}`"
             )
         for label, weight in self.class_weight.items():
-            _check.one_of(classes.tolist(), class_weight=label)
-            _check.positive(class_weight=weight)
+            _check.positive(**{f"class_weight[{label!r}]": weight})
         return np.asarray([float(self.class_weight.get(label, 1.0)) for label in classes.tolist()])[codes]  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Tags:
