@@ -59,6 +59,24 @@ class Crash(Exception):
     pass
 
 
+def test_a_process_that_goes_back_a_step_has_that_step_at_every_moment(tmp_path, monkeypatch):
+    """The step that all processes have kept is there until it is written again, also where that is interrupted."""
+
+    def stops(*_):
+        raise Crash
+
+    folder = Folder(tmp_path / "run", "Trainer", resume=False)
+    folder.twice = True
+    folder.save({"step": "nine"}, 9)
+    folder.save({"step": "ten"}, 10)
+    monkeypatch.setattr(run_folder, "_write", stops)
+    with pytest.raises(Crash):
+        folder.save({"step": "nine"}, 9)
+    assert folder.numbers() == [10, 9]
+    assert folder.parts_of(9) == {"step": "nine"}
+    folder.close()
+
+
 def crash_at(step):
     def callback(run):
         if run.step == step:
