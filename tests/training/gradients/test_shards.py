@@ -63,6 +63,8 @@ def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
         "elsewhere": "used outside that layer",
         "shape": "as many records",
         "steps": "group: steps=",
+        "frozen": "group: parameter 0.weight=",
+        "learning": "group: learning=",
         "ids": "a person has records in two processes",
         "replicas": "fully_shard(module) alone",
         "half": "computes in half precision",
