@@ -260,6 +260,32 @@ def unseeded(rank):
     return {"moved": moved.tolist(), "spent": np.asarray(job.accounts.spent()).tolist()}
 
 
+def swapped(rank, folder):
+    """Each process goes on with people and folder of the other one, and then with its own."""
+
+    def go_on(whose, *, resume=True):
+        kept, goals = training.RunFolder(folder / f"run-{whose}", resume=resume), torch.zeros(4, dtype=torch.long)
+        numbers(nn.Linear(3, 2)).fit(torch.full((4, 3), 1.0 + whose), goals, folder=kept)
+
+    go_on(rank, resume=False)
+    distributed.barrier()
+    return {"other": refused(lambda: go_on(1 - rank)), "own": refused(lambda: go_on(rank))}
+
+
+def announced(rank, folder):
+    """A worst case for all: the first process announces a step that the second doesn't, and both go on."""
+    x, y, place = torch.randn(4, 3), torch.zeros(4, dtype=torch.long), folder / f"announced-{rank}"
+    for resume in (False, True):
+        job = numbers(nn.Linear(3, 2), sharded=False, individual=False, noise_multiplier=None)
+        for run in job.steps(x, y, folder=training.RunFolder(place, resume=resume)):
+            if not resume and run.step == 1:
+                break
+        if not resume and not rank:
+            journal = place / "journal.jsonl"
+            journal.write_bytes(2 * journal.read_bytes())
+    return {"step": run.step, "reason": run.reason}
+
+
 def on_ledger(rank, place):
     """Two processes, each of which reserves for its own people and settles."""
     ids, (x, y) = [f"p{4 * rank + each}" for each in range(4)], (torch.randn(4, 3), torch.zeros(4, dtype=torch.long))
@@ -280,6 +306,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
     others = {"refusals": partial(refusals, rank), "unseeded": partial(unseeded, rank)}
+    others |= {"swapped": partial(swapped, rank, folder), "announced": partial(announced, rank, folder)}
     for case in sys.argv[4:]:
         if case in others or "://" in case:
             found = others[case]() if case in others else on_ledger(rank, case)

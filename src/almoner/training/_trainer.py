@@ -389,7 +389,7 @@ class Trainer(OfModule):
         if folder is not None:
             fixed["records"] = f"{records.fingerprint()} {count}"
             folder.twice = bool(self._gradients.shards)
-            fixed |= {"process": self._processes.name} if self._processes.copies else {}
+            fixed |= {"process": self._processes.name} if self._processes.alike else {}
             fixed |= {} if self._public is None else {"public": self._public.fingerprint()}
         model = TorchModel(self._gradients, self._module, self._optimizer, self._public)
         return Run(model, sampling, book, current, folder=folder, fixed=fixed)
@@ -440,6 +440,10 @@ class Trainer(OfModule):
     ) -> Iterator[None]:
         """Take all steps, and tell callbacks that ask for it that the run begins, and that it has ended."""
         view, current, settings, processes = self._view, run.current, self._settings, self._processes
+        accounts = run.book.accounts
+        if isinstance(accounts, Everybody) and accounts.budget is not None and not processes.single:
+            told = processes.all_gather((accounts.budget.count, accounts.budget.state()))  # one may have announced more
+            accounts.budget = accounts.budget.from_state(max(told, key=lambda each: each[0])[1])
         for callback in callbacks:
             if hasattr(callback, "ended"):
                 stack.callback(callback.ended, view)

@@ -81,6 +81,16 @@ def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
 
 
 @pytest.mark.slow
+def test_processes_go_on_from_their_own_folders_and_end_together(tmp_path):
+    """Shards of the other process are refused; a step that one process announced counts for the budget in both."""
+    together(SCRIPT, tmp_path, "swapped", "announced")
+    for rank in told(tmp_path, "swapped"):
+        assert "process=" in rank["other"]
+        assert rank["own"] == "nothing"
+    assert told(tmp_path, "announced") == 2 * [{"step": 2, "reason": "the budget is spent"}]
+
+
+@pytest.mark.slow
 def test_two_processes_charge_one_ledger(server, tmp_path):
     """Each reserves for its own people and settles what they spent; the ledger's record holds."""
     place, budget = server.place(), filters.Gaussian(epsilon=2.0, delta=1e-6)
