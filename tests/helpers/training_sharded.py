@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -190,14 +191,14 @@ class Mixes(Chooses):
         return out + 1e-5 * out.mean(0)
 
 
-def numbers(module, *, sharded=True, half=False, **more):
+def numbers(module, *, sharded=True, half=False, rate=1.0, **more):
     """A training of a small module on numbers, in two processes."""
     if sharded:
         policy = MixedPrecisionPolicy(torch.bfloat16 if half else None, torch.float32 if half else None)
         fully_shard(module, mesh=init_device_mesh("cpu", (2,)), mp_policy=policy)
     given = {"max_grad_norm": 0.5, "divisor": 8, "steps": 3, "noise_multiplier": 2.0} | more
     given = {"compute": training.Compute(group=True), "budget": filters.Gaussian(epsilon=9.0, delta=1e-5)} | given
-    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(module.parameters(), lr=rate)
     return training.Trainer(module, nn.CrossEntropyLoss(reduction="none"), optimizer, **given)
 
 
@@ -217,6 +218,8 @@ def refusals(rank):
     fully_shard(copies, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards")))
     public = training.PublicRecords(torch.ones(2, 3), y[:2])
     other = [nn.Parameter(torch.empty(1, device="meta" if rank else "cpu"))]
+    frozen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+    frozen[rank].requires_grad_(False)
 
     def on_devices():
         job = numbers(nn.Linear(3, 2))
@@ -235,6 +238,8 @@ def refusals(rank):
         "elsewhere": lambda: numbers(Elsewhere()).fit(x, y),
         "shape": lambda: numbers(nn.Linear(3, 2), sharded=False).fit(x, y[: 4 - rank]),
         "steps": lambda: numbers(nn.Linear(3, 2), steps=3 + rank).fit(x, y),
+        "frozen": lambda: numbers(frozen, sharded=False).fit(x, y),
+        "learning": lambda: numbers(nn.Linear(3, 2), sharded=False, rate=1.0 + rank).fit(x, y),
         "ids": lambda: numbers(nn.Linear(3, 2)).fit(x, y, ["one", *ids[1:]]),
         "half": lambda: numbers(nn.Linear(3, 2), half=True).fit(x, y),
         "fixed": lambda: numbers(nn.Linear(3, 2), sampling=training.FixedBatches(2)).fit(x, y, ids),
@@ -253,6 +258,32 @@ def unseeded(rank):
     job.fit(torch.full((4, 3), torch.nan if rank else 1.0), torch.zeros(4, dtype=torch.long))
     moved = (whole(each.detach() for each in module.parameters()) - before) * 8 / (0.5 * 1e6)
     return {"moved": moved.tolist(), "spent": np.asarray(job.accounts.spent()).tolist()}
+
+
+def swapped(rank, folder):
+    """Each process goes on with people and folder of the other one, and then with its own."""
+
+    def go_on(whose, *, resume=True):
+        kept, goals = training.RunFolder(folder / f"run-{whose}", resume=resume), torch.zeros(4, dtype=torch.long)
+        numbers(nn.Linear(3, 2)).fit(torch.full((4, 3), 1.0 + whose), goals, folder=kept)
+
+    go_on(rank, resume=False)
+    distributed.barrier()
+    return {"other": refused(lambda: go_on(1 - rank)), "own": refused(lambda: go_on(rank))}
+
+
+def announced(rank, folder):
+    """A worst case for all: the first process announces a step that the second doesn't, and both go on."""
+    x, y, place = torch.randn(4, 3), torch.zeros(4, dtype=torch.long), folder / f"announced-{rank}"
+    for resume in (False, True):
+        job = numbers(nn.Linear(3, 2), sharded=False, individual=False, noise_multiplier=None)
+        for run in job.steps(x, y, folder=training.RunFolder(place, resume=resume)):
+            if not resume and run.step == 1:
+                break
+        if not resume and not rank:
+            journal = place / "journal.jsonl"
+            journal.write_bytes(2 * journal.read_bytes())
+    return {"step": run.step, "reason": run.reason}
 
 
 def on_ledger(rank, place):
@@ -274,10 +305,11 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
-    others = {"refusals": refusals, "unseeded": unseeded}
+    others = {"refusals": partial(refusals, rank), "unseeded": partial(unseeded, rank)}
+    others |= {"swapped": partial(swapped, rank, folder), "announced": partial(announced, rank, folder)}
     for case in sys.argv[4:]:
         if case in others or "://" in case:
-            found = others[case](rank) if case in others else on_ledger(rank, case)
+            found = others[case]() if case in others else on_ledger(rank, case)
             (folder / f"{case.partition('://')[0]}-{rank}.json").write_text(json.dumps(found))
             continue
         np.savez(folder / f"{case}-{rank}.npz", **go(rank, world, case))

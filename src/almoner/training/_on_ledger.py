@@ -165,7 +165,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
             if begun and self._ledger.find(on.key) is None:
                 raise ArgumentError(
                     f"key={on.key!r}: this ledger knows of no such training, which has released something: it is "
-                    "another ledger, or an older copy of it"
+                    "another ledger or an older copy of it, or the training had another number of processes"
                 )
             self._hold = on.consumer(self._ledger, claim=claim, earlier=earlier, described={"budget": repr(budget)})
             self._hold.reserve(ids, -(-self._limit // self._units_per_ledger_unit), delta=delta)

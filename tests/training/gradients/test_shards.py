@@ -63,6 +63,8 @@ def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
         "elsewhere": "used outside that layer",
         "shape": "as many records",
         "steps": "group: steps=",
+        "frozen": "group: parameter 0.weight=",
+        "learning": "group: learning=",
         "ids": "a person has records in two processes",
         "replicas": "fully_shard(module) alone",
         "half": "computes in half precision",
@@ -76,6 +78,16 @@ def test_noise_comes_once_and_errors_of_one_are_errors_of_all(tmp_path):
         assert text in first[name]
         assert text in second[name]
     assert "process 1 can't go on, so nobody does" in first["shape"]
+
+
+@pytest.mark.slow
+def test_processes_go_on_from_their_own_folders_and_end_together(tmp_path):
+    """Shards of the other process are refused; a step that one process announced counts for the budget in both."""
+    together(SCRIPT, tmp_path, "swapped", "announced")
+    for rank in told(tmp_path, "swapped"):
+        assert "process=" in rank["other"]
+        assert rank["own"] == "nothing"
+    assert told(tmp_path, "announced") == 2 * [{"step": 2, "reason": "the budget is spent"}]
 
 
 @pytest.mark.slow

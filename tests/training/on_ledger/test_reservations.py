@@ -388,7 +388,7 @@ def test_a_checkpoint_on_another_ledger_is_refused(tmp_path):
     with pytest.raises(Killed):
         on_ledger(on, ONE).fit(x, y, IDS, folder=tmp_path / "run", callbacks=[interrupted(3)])
     other = training.OnLedger(tmp_path / "other", "m")
-    with pytest.raises(ArgumentError, match="older copy"):
+    with pytest.raises(ArgumentError, match="older copy of it, or the training had another number of processes"):
         on_ledger(other, ONE).fit(x, y, IDS, folder=training.RunFolder(tmp_path / "run", resume=True))
     with Ledger.open(tmp_path / "l") as book:
         write_off(book, "m")

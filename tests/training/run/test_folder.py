@@ -59,6 +59,47 @@ class Crash(Exception):
     pass
 
 
+def test_a_process_that_goes_back_a_step_has_that_step_at_every_moment(tmp_path, monkeypatch):
+    """The step that all processes have kept is there until it is written again, also where that is interrupted."""
+
+    def stops(*_):
+        raise Crash
+
+    folder = Folder(tmp_path / "run", "Trainer", resume=False)
+    folder.twice = True
+    folder.save({"step": "nine"}, 9)
+    folder.save({"step": "ten"}, 10)
+    monkeypatch.setattr(run_folder, "_write", stops)
+    with pytest.raises(Crash):
+        folder.save({"step": "nine"}, 9)
+    assert folder.numbers() == [10, 9]
+    assert folder.parts_of(9) == {"step": "nine"}
+    folder.close()
+
+
+class OneWeight(nn.Module):
+    """A layer with a weight of a name that folders use for something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.shard = nn.Parameter(torch.zeros(3, 2))
+
+    def forward(self, x):
+        return x @ self.shard
+
+
+def test_a_weight_may_have_any_name(data, tmp_path):
+    """A module whose only weight is called "shard" goes on from its folder."""
+    for resume in (False, True):
+        module = OneWeight()
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+        one = {"max_grad_norm": 1.0, "divisor": 30, "steps": 2}
+        begun = training.Trainer(module, BY_RECORD, optimizer, filters.Gaussian(mu=2.0), **one)
+        run = begun.fit(*data, folder=training.RunFolder(tmp_path / "run", resume=resume))
+        assert run.step == 2
+        assert module.shard.abs().min() > 0
+
+
 def crash_at(step):
     def callback(run):
         if run.step == step:

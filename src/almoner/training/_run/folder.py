@@ -121,7 +121,7 @@ class Folder:
     def save(self, parts: Mapping[str, Any], number: int) -> None:
         """Replace the state by these parts, which have seen every line; DataError: they can't be; the last is kept."""
         self._check_process()
-        if self.twice and self._state_file.exists() and self.number() != number:  # others may lack it
+        if self.twice and self._state_file.exists() and self.number() < number:  # others may lack it
             self.forget_before()
             os.link(self._state_file, self._before_file)
         told = {"format": FORMAT, "kind": self._kind, "seen": self._lines_announced(), "parts": parts}

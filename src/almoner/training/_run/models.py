@@ -247,8 +247,9 @@ class Processes:
         for rank, (reason, others) in enumerate(told):
             if reason is not None:
                 raise ArgumentError(f"group: process {rank} can't go on, so nobody does: {reason}")
-            for name in (each for each in settings if others[each] != settings[each]):
-                raise ArgumentError(f"group: {name}={settings[name]!r} here and {others[name]!r} in process {rank}")
+            for name in (each for each in settings | others if others.get(each) != settings.get(each)):
+                here, there = settings.get(name), others.get(name)
+                raise ArgumentError(f"group: {name}={here!r} here and {there!r} in process {rank}")
 
     def refuse_shared(self, ids: Sequence[object]) -> None:
         """Refuse ids of people that are in several processes: each would charge them for a part of what they give."""

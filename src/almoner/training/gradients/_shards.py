@@ -28,6 +28,7 @@ from almoner.training.gradients._factors import Factors, norms_of
 CURE = "shard it by torch.distributed.fsdp.fully_shard(module) alone, over all processes of the group"
 SPLIT = "split evenly over all processes, nn.Linear by Colwise- or RowwiseParallel(), nn.Embedding by ColwiseParallel()"
 BIAS = {(nn.Linear, 0): 0, (nn.Linear, 1): None, (nn.Embedding, 1): -1}  # its axis, of a layer and its weight's axis
+PART = {"shard", "shape", "dim"}  # what a folder keeps of a sharded tensor
 ALIKE = 1e-3  # numbers that are computed in each process of the same records are no further apart, relatively
 
 
@@ -237,15 +238,13 @@ class Shards:
                 raise ArgumentError("resume: the module of the folder was sharded over processes in another way")
             return _joined(each["shard"].to(self.mesh.device_type), self.mesh, each["dim"], torch.Size(each["shape"]))
 
-        return tree_map(restored, state, is_leaf=lambda each: isinstance(each, Mapping) and "shard" in each)
+        return tree_map(restored, state, is_leaf=lambda each: isinstance(each, Mapping) and set(each) == PART)
 
 
 def kept(state: Any) -> Any:
     """A state of module or optimizer, with this process's shards in place of sharded tensors."""
 
     def own(each: Any) -> Any:
-        if not is_sharded(each):
-            return each
-        return {"shard": local(each), "shape": list(each.shape), "dim": axis_of(each)}
+        return {"shard": local(each), "shape": list(each.shape), "dim": axis_of(each)} if is_sharded(each) else each
 
     return tree_map(own, dict(state))
