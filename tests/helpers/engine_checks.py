@@ -53,7 +53,7 @@ _ROWS = pa.table(
         "who": ["ann", "ann", "ann", "bob", "bob", "cy", None, "d\\'ee", "d\\'ee", "É", "ann "],
         "x": [1.0, 2.5, 1e300, 3.0, -4.0, nan, 7.0, None, inf, -inf, -0.5],
         "n": [1, 2, 3, 4, 5, 6, 7, 8, 2**63 - 1, -(2**63), None],
-        "t": ["x", "y", "x", "X", "it's", " 1.5 ", "x", None, "\\", "e\u0301", "100%_"],
+        "t": ["x", "y", "x", "X", "it's", "\u00a01.5 \u3000", "x", None, "\\", "e\u0301", "100%_"],
         "b": [True, False, None, True, True, False, True, False, None, True, False],
         "d": [date(2011, 12, day) for day in range(1, 9)] + [None, date(1, 1, 1), date(9999, 12, 31)],
         "time": [
@@ -80,6 +80,7 @@ _QUESTIONS: Sequence[Question] = (
     Sum('"an odd ""name"""', 0, 1, clip=2, **_CHEAP),
     Sum("coalesce(number(t), abs(x) / n, floor(x))", -5, 5, clip=9, **_CHEAP),
     Sum("length(upper(t)) + year(d) + weekday(d)", 0, 5000, clip=9, **_CHEAP),
+    People(where="trim(t) = '1.5'", **_CHEAP),
     Sum("days(week(d), month(d)) + hour(time)", -50, 50, clip=9, **_CHEAP),
     Mean("x", -1, 20.25, by={"b": [True, False]}, **_CHEAP),
     Mean("round(x) + bucket(n, 5)", 0, 20, per="row", clip=2, **_CHEAP),

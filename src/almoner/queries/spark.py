@@ -46,8 +46,10 @@ _ROUNDED = (
     "(CAST(CAST({0} AS BIGINT) AS DOUBLE) + "
     "CASE WHEN abs({0} - CAST({0} AS BIGINT)) >= 0.5D THEN sign({0}) ELSE 0D END)"
 )
+_BLANKS = " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _FUNCTIONS = engines.functions(
     string="STRING",
+    trim=f"trim(BOTH CAST(X'{_BLANKS.encode().hex()}' AS STRING) FROM {{0}})",
     floor="CAST(floor({0}) AS DOUBLE)",
     rounded=_ROUNDED,
     regex="r'{}'",

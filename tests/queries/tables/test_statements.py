@@ -3,6 +3,7 @@
 import os
 import random
 from collections import Counter
+from datetime import datetime
 
 import duckdb
 import pyarrow as pa
@@ -13,7 +14,19 @@ from almoner.errors import ArgumentError
 from almoner.ledger import Domain, Ledger, Terms
 from almoner.queries import Keys, Lookup, Quantiles, Session, Several, Sql, Table
 from sessions import opened
-from statements import BY, GIVEN, ROWS, compare, duckdb_says, hostile, mutated, nested, random_statement, without_noise
+from statements import (
+    BY,
+    GIVEN,
+    ROWS,
+    asked_of,
+    compare,
+    duckdb_says,
+    hostile,
+    mutated,
+    nested,
+    random_statement,
+    without_noise,
+)
 
 MANY = int(os.environ.get("ALMONER_STATEMENTS", "60"))
 
@@ -129,6 +142,22 @@ def test_rows_are_kept_ordered_and_cut_as_the_statement_says(session):
     assert none.to_arrow().num_rows == 0
 
 
+@pytest.mark.parametrize("group", ["1", "n", "data.n"])
+def test_columns_of_the_rows_come_before_names_of_the_select(session, group):
+    """GROUP BY and HAVING take a name for a column that stands in GROUP BY, and ORDER BY for one of the answer."""
+    text = f"SELECT n AS k, count(*) AS n FROM data GROUP BY {group} HAVING n > 2 ORDER BY n DESC, k"
+    rows = without_noise(session, asked_of(text)).rows
+    assert [(row[0], round(row[1])) for row in rows if row[0] != 99] == duckdb_says(text)
+
+
+def test_a_name_of_the_select_does_not_hide_a_column_that_rows_are_grouped_by(session):
+    """An expression under the name of a column is no key, and two entries with one value of it are two groups."""
+    made = "CASE WHEN t = 'a' THEN 'b' ELSE t END AS t, count(*) AS n FROM data"
+    with pytest.raises(ArgumentError, match="'t' must be an aggregate, or stand in GROUP BY; there a column comes"):
+        session.analyst("ann").filled(asked_of(f"SELECT {made} GROUP BY t"))
+    compare(session, f"SELECT count(*) FROM (SELECT who, {made} WHERE t <> '' GROUP BY who, t) q", [])
+
+
 def test_one_release_for_all_aggregates(session):
     """One question, one price, one entry of the record; under the same key it is there for nothing."""
     analyst = session.analyst("sam")
@@ -188,6 +217,50 @@ def test_tables_are_joined_by_the_person_or_a_public_key(shop):
     one = shop.analyst("ann").filled(Sql("SELECT count(*), avg(member) FROM customers", rho=0.1))
     assert (one.clip, one.table) == (1, "customers")
     assert dict(one.aggregates)["avg(member)"][-1] == ("bounds_hold", True)
+
+
+def test_a_join_that_gives_several_rows_is_refused(shop):
+    """DuckDB makes a row of each pair, and a question about customers would count each of these once."""
+    text = "SELECT count(*) FROM customers c LEFT JOIN visits v ON c.id = v.who"
+    with pytest.raises(
+        ArgumentError, match=r"several rows in table 'visits': begin FROM with it, or .*count\(visits\)"
+    ):
+        shop.analyst("ann").filled(Sql(text, clip=9, sigma=300.0))
+
+
+def test_public_rows_are_found_by_a_column_of_another_table_or_of_this_one(tmp_path):
+    """A public table whose ``on`` names a table is joined to this table as it is to those that lead to it."""
+    visits = pa.table({"who": ["a", "a", "b"], "spent": [1.0, 2.0, 3.0]})
+    customers = pa.table({"id": ["a", "b", "c"], "zip": ["n", "s", "n"]})
+    zips = pa.table({"zip": ["n", "s"], "region": ["north", "south"]})
+    with Session.open(
+        tables={"visits": visits, "customers": Table(customers, one_row=True)},
+        public={"zips": Lookup(zips, "zip", on="customers.zip")}, person={"visits": "who", "customers": "id"},
+        budget=filters.Zcdp(rho=5e3), ledger=tmp_path / "l", create=True,
+    ) as shop:  # fmt: skip
+        for joined in (
+            "customers JOIN zips ON customers.zip = zips.zip",
+            "customers JOIN zips USING (zip)",
+            "visits JOIN customers ON who = id JOIN zips ON customers.zip = zips.zip",
+        ):
+            asked = Sql(f"SELECT count(*) FROM {joined} WHERE region = 'north'", clip=9, sigma=300.0)
+            assert round(without_noise(shop, asked).rows[0][0]) == 2
+
+
+def test_times_are_compared_as_they_are_cast(tmp_path):
+    """A literal cast to a date loses its hour, and a time that is cast to text is refused: its hour would be lost."""
+    times = pa.table({"who": ["a", "b", "c"], "tm": [datetime(2011, 12, 1, hour) for hour in (0, 8, 12)]})
+    with opened(tmp_path / "l", times, budget=filters.Zcdp(rho=5e3)) as session:
+        for literal, wanted in (
+            ("CAST('2011-12-01 10:00:00' AS DATE)", 3),
+            ("DATE '2011-12-01 10:00:00'", 3),
+            ("CAST('2011-12-01 10:00:00' AS TIMESTAMP)", 1),
+        ):
+            asked = Sql(f"SELECT count(*) FROM data WHERE tm >= {literal}", clip=1, sigma=300.0)
+            assert round(without_noise(session, asked).rows[0][0]) == wanted
+        asked = Sql("SELECT count(*) FROM data WHERE CAST(tm AS VARCHAR) LIKE '%12:00:00'", clip=1, sigma=300.0)
+        with pytest.raises(ArgumentError, match=r"but no text\(time\)"):
+            without_noise(session, asked)
 
 
 def test_keys_and_bounds_may_be_those_of_the_data_set(tmp_path):

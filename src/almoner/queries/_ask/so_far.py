@@ -150,8 +150,7 @@ class SoFar:
 
     def find(self, key: str) -> Entry | None:
         """The entry of the answer under a key, if it is one of these; without its number and hash."""
-        found = next((public for public in self.answers if public["key"] == key), None)
-        return None if found is None else Entry(-1, dict(found), "")
+        return next((Entry(-1, dict(public), "") for public in self.answers if public["key"] == key), None)
 
     def released(self, values: Mapping[str, Any]) -> Sequence[int] | None:
         """The noisy sums of the latest answer to the same question, with whatever clip and noise."""

@@ -317,18 +317,18 @@ class _Reader:
 
     def _computed(self, signs: tuple[str, str], part: Callable[[], Expression]) -> Expression:
         left = part()
-        while (sign := self._take_one(*signs)) is not None:
+        while sign := self._take(*signs):
             left = Arithmetic(sign, left, part())
         return left
 
     def _sign(self, depth: int) -> Expression:
         self._check(depth)
-        sign = self._take_one("+", "-")
+        sign = self._take("+", "-")
         kind, word = self._peek()
         if kind == "number":
             self._place += 1
-            return Literal(self._number((sign or "") + word))
-        if sign is not None:
+            return Literal(self._number(sign + word))
+        if sign:
             return Arithmetic(sign, Literal(0), self._sign(depth + 1))
         return self._primary(kind, word, depth)
 
@@ -389,14 +389,11 @@ class _Reader:
     def _peek(self) -> tuple[str, str]:
         return self._tokens[self._place][:2] if self._place < len(self._tokens) else ("end", "")
 
-    def _take(self, wanted: str) -> bool:
+    def _take(self, *wanted: str) -> str:
         kind, word = self._peek()
-        taken = kind in ("word", "sign") and word.lower() == wanted
+        taken = kind in ("word", "sign") and word.lower() in wanted
         self._place += taken
-        return taken
-
-    def _take_one(self, *wanted: str) -> str | None:
-        return next((each for each in wanted if self._take(each)), None)
+        return word.lower() if taken else ""
 
     def _need(self, wanted: str) -> None:
         if not self._take(wanted):

@@ -79,7 +79,7 @@ class _Reader:
         self._anchor: list[Condition] = []  # true, of the first table: a step over joined rows is about its rows
         self._outputs: list[tuple[str, Expression | Aggregate]] = []
         self._sets = list[list[int]]()
-        self._released = False  # names stand for outputs, too
+        self._released = ""  # HAVING or ORDER BY, in which names stand for outputs, too
         self._keys: tuple[Expression, ...] | None = None  # of a SELECT over a person's rows; what stands there:
         self._taken, self._here, self._hint = dict[str, str](), dict[str, Expression](), ""
 
@@ -99,10 +99,12 @@ class _Reader:
             keys = tuple(value for _, value in self._outputs if not isinstance(value, Aggregate))
         for name, value in self._outputs:
             if not isinstance(value, Aggregate) and value not in keys:
-                raise ArgumentError(f"sql: {quoted(name, 'a column')} must be an aggregate, or stand in GROUP BY")
+                why = "; there a column comes first that is called so" * (name in map(column, keys))
+                raise ArgumentError(f"sql: {quoted(name, 'a column')} must be an aggregate, or stand in GROUP BY{why}")
         self._outputs += [(written(key), key) for key in keys if key not in [value for _, value in self._outputs]]
-        self._released = True
+        self._released = "HAVING"
         kept = None if having is None else self._condition(having)
+        self._released = "ORDER BY"
         order, limit = self._modifiers(modifiers, shown)
         asked = tuple(self._joins), _all(self._where), tuple(self._steps), self._names, keys
         return Statement(self._listed[0], *asked, tuple(self._outputs), shown, kept, order, limit, sets)
@@ -197,7 +199,7 @@ class _Reader:
 
     def _is_there(self, name: str) -> bool:
         with suppress(ArgumentError):
-            return bool(self._column(None, name))
+            return bool(self._named([name]))
         return False
 
     def _grouped(self, selected: list[Any], by_all: bool, group: list[Any], having: Any) -> dict[str, Expression]:
@@ -254,7 +256,7 @@ class _Reader:
 
     def _arguments(self, node: Any, name: str) -> tuple[list[Expression], list[Condition], bool]:
         """Values of an aggregate's rows, the filter of the rows, and whether each value counts once."""
-        before, self._keys, self._released = (self._keys, self._released), None, False  # inside of it are rows
+        before, self._keys, self._released = (self._keys, self._released), None, ""  # inside of it are rows
         where, distinct, arguments = taken({**node, "function_name": ""}, "filter", "distinct", "arguments")
         values = [self._value(*taken(each, "expression")) for each in arguments]
         kept = [] if where is None else [self._condition(where)]
@@ -283,9 +285,9 @@ class _Reader:
         raise ArgumentError(f"sql: {quoted(name, 'a column')} must be an aggregate, or stand in GROUP BY")
 
     def _key(self, node: Any) -> Expression:
-        """A key of GROUP BY: an expression, the number of a column, or its name."""
+        """A key of GROUP BY: an expression, the number of a column, or its name, if no column of the rows has it."""
         path = [name.casefold() for name in node.get("column_names", ())]
-        named = [each for name, each in self._outputs if path == [name.casefold()]]
+        named = [each for name, each in self._outputs if path == [name.casefold()] and not self._is_there(name)]
         value = named[0] if named else self._value(node)
         if isinstance(value, tree.Literal):
             value = self._outputs[self._whole(node, 1, len(self._outputs)) - 1][1]
@@ -357,13 +359,16 @@ class _Reader:
     def _output(self, node: Any, depth: int) -> tree.Column:
         """The released column that a node names: by its name, or as a key or an aggregate, which may be a new one."""
         names, path = [name.casefold() for name, _ in self._outputs], node.get("column_names", [])
+        known = [value for _, value in self._outputs]
+        if path and self._released == "HAVING":
+            with suppress(ArgumentError, ValueError):
+                return tree.Column(f"c{known.index(self._named(path))}")  # a column of GROUP BY comes before a name
         if len(path) == 1 and path[0].casefold() in names:
             return tree.Column(f"c{names.index(path[0].casefold())}")
         found: Expression | Aggregate | None = self._aggregate(node)
         if found is None:
-            self._released = False
-            found, self._released = self._plain(node, depth), True
-        known = [value for _, value in self._outputs]
+            before, self._released = self._released, ""
+            found, self._released = self._plain(node, depth), before
         if found not in known and not isinstance(found, Aggregate):
             raise refused("HAVING", "and ORDER BY are about keys, aggregates, numbers and comparisons")
         if isinstance(found, Aggregate) and found not in known:
@@ -439,7 +444,7 @@ class _Reader:
         child, kind, _ = taken(node, "child", "type_expr", "try_cast")
         (name,), value = taken(kind, "type_name"), self._value(child, depth)
         if isinstance(value, tree.Literal) and isinstance(value.value, str) and name.upper() in ("DATE", "TIMESTAMP"):
-            return value
+            return tree.Literal(value.value[:10]) if name.upper() == "DATE" else value
         if name.upper() not in nodes.TYPES:
             raise refused(name.upper())
         return tree.Call(nodes.TYPES[name.upper()], (value,))

@@ -195,7 +195,7 @@ class FilterCompiler:
         """The form of a function that takes these arguments."""
         forms = [each for each in tree.SIGNATURES[node.name] if len(each.takes) == len(node.arguments)]
         kinds = [None if isinstance(each, tree.Literal) else self.value(each)[0] for each in node.arguments]
-        similar = {("whole", "number"), ("time", "date")}  # literals are checked when they are read
+        similar = {("whole", "number"), *[("time", "date")] * (node.name != "text")}  # literals are checked when read
         for form in forms:
             pairs = list(zip(kinds, form.takes, strict=True))
             if all(kind in (None, wanted) or (kind, wanted) in similar for kind, wanted in pairs):

@@ -68,7 +68,6 @@ _SHARED = {
     "ln": "(CASE WHEN {0} > 0 THEN ln({0}) END)",
     "sqrt": "(CASE WHEN {0} >= 0 THEN sqrt({0}) END)",
     "contains": "(instr({0}, {1}) > 0)",
-    "trim": "trim({0})",
     "substring text whole": "substring({0}, {1})",
     "substring text whole whole": "substring({0}, {1}, {2})",
     **{name: f"CAST({name}({{0}}) AS BIGINT)" for name in ("length", "year", "day", "hour")},
@@ -89,7 +88,7 @@ _SHARED = {
 
 
 def functions(
-    *, string: str, floor: str, rounded: str, regex: str, total: str, pair: str, **own: str
+    *, string: str, floor: str, rounded: str, regex: str, total: str, pair: str, trim: str = "trim({0})", **own: str
 ) -> dict[str, str]:
     """Templates of all functions, for ``Dialect.functions``.
 
@@ -100,12 +99,13 @@ def functions(
         total: the sum of doubles over a person's rows, the smallest first, so that it depends on no order; NULL where
             there are none.
         pair: a value whose least and largest are those of {1}, and of several those of {0}, which is its part ``x``.
+        trim: without blanks at both ends: all of Unicode's category Zs.
         own: the functions that every engine spells in its own way: lower, upper, weekday, week, month, quarter, days
             and like. A week begins on Monday, which is day 1.
     """
 
     def extracted(pattern: str, kind: str) -> str:
-        return f"TRY_CAST(regexp_extract(trim({{0}}), {regex.format(pattern)}, 1) AS {kind})"
+        return f"TRY_CAST(regexp_extract({trim}, {regex.format(pattern)}, 1) AS {kind})"
 
     def below(sql: str) -> str:
         return f"(CASE WHEN abs({{0}}) < {_BROKEN} THEN {sql} ELSE {{0}} END)"
@@ -114,6 +114,7 @@ def functions(
     both = "FILTER (WHERE {0} IS NOT NULL AND {1} IS NOT NULL)"
     return {
         **_SHARED,
+        "trim": trim,
         "floor": below(floor),
         "round": below(rounded),
         "number text": extracted(_NUMBER, "DOUBLE"),

@@ -201,19 +201,13 @@ class Joined(_Kinds):
         return self._kinds[name]
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
-            return False
-        return name in self._kinds or self._has(*self._parts(name))
+        return isinstance(name, str) and (name in self._kinds or self._has(*self._parts(name)))
 
     def other_table(self, name: str) -> str | None:
         """The table of people, if another one, that a name stands for, or a column of it that cannot be joined."""
-        if name in self._table.kinds or not self.schema.named:
-            return None
-        table = name.partition(".")[0]
-        found = self.schema.people.get(table)
-        if found is None or table == self.name or ("." in name and found.one_row):
-            return None
-        return table
+        table, dot, _ = name.partition(".")
+        found = self.schema.people.get(table) if self.schema.named and name not in self._table.kinds else None
+        return None if found is None or table == self.name or (dot and found.one_row) else table
 
     def _parts(self, name: str) -> tuple[str, str]:
         """(Table, column) of table.column; no table where there is only one, which has no name."""

@@ -65,16 +65,16 @@ def meant(asked: Sql, schema: Schema, declared: Mapping[str, Mapping[str, Domain
     """The question that a statement means; refused, with the line to write, where keys or bounds are not public."""
     told = read_with(asked.sql, schema)
     table = schema.people[schema.name(told.table if schema.named else None)]
-    person, path = _owner(table, schema)
+    person, found_by = _owner(told.table if schema.named else "", table, schema)
     people, kinds = {person}, dict(table.kinds)
     for name, stays, ours, theirs in told.joins:
-        other, public = schema.people.get(name), schema.public.get(name)
-        right = (public.on, f"{name}.{public.key}") if public else (person, f"{name}.{other and other.person}")
-        right = path.get(name, right)
-        if (ours, theirs) != right:
+        if name not in found_by:
+            line = f"begin FROM with it, or ask with each_person={{'n': 'count({name})'}}"
+            raise ArgumentError(f"sql: a person may have several rows in table {name!r}: {line}")
+        if (ours, theirs) != (right := found_by[name]):
             raise ArgumentError(f"sql: write JOIN {name} ON {right[0]} = {right[1]}: rows are found by that alone")
         people |= {theirs} if ours == person and not stays else set()
-        kinds |= {f"{name}.{each}": kind for each, kind in (other or schema.public[name]).kinds.items()}
+        kinds |= {f"{name}.{n}": kind for n, kind in (schema.people.get(name) or schema.public[name]).kinds.items()}
     given: dict[str, Any] = {name: getattr(asked, name) for name in _PRICED} | _steps(told, people, person)
     given |= {"table": told.table if schema.named else None, "where": told.where and written(told.where)}
     if told.steps:  # columns are steps, whatever they are called
@@ -118,14 +118,17 @@ def _steps(told: Statement, people: set[str], person: str) -> dict[str, Any]:
     return given
 
 
-def _owner(table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str, str]]]:
-    """(The column that names a row's person, for each table on the path there the two columns that are equal)."""
+def _owner(first: str, table: PeopleTable, schema: Schema) -> tuple[str, dict[str, tuple[str, str]]]:
+    """(The column that names a row's person, for each table that can be joined the two columns that are equal)."""
     path, place = dict[str, tuple[str, str]](), ""
     while table.parent is not None:
         above = table.parent.table
         path[above] = f"{place}{table.parent.column}", f"{above}.{table.parent.key}"
         place, table = f"{above}.", schema.people[above]
-    return place + table.person, path
+    person, alone = place + table.person, {n: each for n, each in schema.people.items() if each.one_row}
+    found_by = {n: (person, f"{n}.{each.person}") for n, each in alone.items() if each.parent is None}
+    looked_up = {n: (each.on.removeprefix(f"{first}."), f"{n}.{each.key}") for n, each in schema.public.items()}
+    return person, found_by | looked_up | path
 
 
 class _Meaning:

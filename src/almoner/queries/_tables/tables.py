@@ -234,10 +234,8 @@ def _leads_back(to: Mapping[str, str]) -> str | None:
     for first in to:
         name = first
         for _ in to:
-            name = to[name]
-            if name not in to:
-                break
-        else:
+            name = to.get(name, "")
+        if name in to:
             return first
     return None
 
