@@ -361,9 +361,8 @@ class Policy:
     def limits_file(self) -> Path:
         """The file of limits that were changed on the console: beside the ledger, or by its name beside the policy."""
         parts = urlsplit(str(self.plan.ledger))  # other policies beside this one may have other servers' ledgers
-        schema = "".join(re.findall("[?&]schema=[^&]*", f"?{parts.query}"))
-        server = re.sub(r"[^\w.]+", "-", f"{parts.netloc.rpartition('@')[2]}{parts.path}{schema}")
-        return self._beside("limits", f"{server}.limits")
+        own = (parts.netloc.rpartition("@")[2], parts.path, *re.findall("[?&]schema=[^&]*", f"?{parts.query}"))
+        return self._beside("limits", re.sub(r"[^\w.]+", "-", "".join(own)) + ".limits")
 
     def _beside(self, name: str, on_a_servers: str) -> Path:
         ledger = self.plan.ledger  # its path has the folder already

@@ -143,7 +143,7 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
                 given if isinstance(given, PersonFilter) else PersonFilter([], fresh) if fresh else Everybody(0, None)
             )
             book = MemoryBook(accounts, current, draw, observers=observers, by_id=True)
-        model = TorchModel(self._gradients, self._module, self._optimizer)
+        model = TorchModel(self._gradients, self._module, self._optimizer, None, seed)
         return Run(model, sampling, book, current, fixed=self._described())
 
     def _begin(self, kept: RunFolder | None) -> None:

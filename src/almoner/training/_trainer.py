@@ -391,7 +391,7 @@ class Trainer(OfModule):
             folder.twice = bool(self._gradients.shards)
             fixed |= {"process": self._processes.name} if self._processes.alike else {}
             fixed |= {} if self._public is None else {"public": self._public.fingerprint()}
-        model = TorchModel(self._gradients, self._module, self._optimizer, self._public)
+        model = TorchModel(self._gradients, self._module, self._optimizer, self._public, self._seed, self._secret)
         return Run(model, sampling, book, current, folder=folder, fixed=fixed)
 
     def _resume(self, run: Run, loaded: Any) -> None:

@@ -446,10 +446,8 @@ class EarlyStopping(Looks):
     @property
     def odometer(self) -> Odometer:
         """The odometer, charged for everything that was released until now."""
-        released = {} if self._run is None else self._run.released
-        for mechanism, times in released.items():
-            more = times - self._charged.get(mechanism, 0)
-            if more:
+        for mechanism, times in ({} if self._run is None else self._run.released).items():
+            if more := times - self._charged.get(mechanism, 0):
                 self._odometer.charge(Repeated(mechanism, more))
                 self._charged[mechanism] = times
         return self._odometer

@@ -110,8 +110,7 @@ def _refuse_another(module: nn.Module, saved: Mapping[str, Tensor]) -> None:
     }
     for names in found.values():
         names[_NAMED:] = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    reasons = [what + ", ".join(names) for what, names in found.items() if names]
-    if reasons:
+    if reasons := [what + ", ".join(names) for what, names in found.items() if names]:
         raise ArgumentError(f"module={type(module).__name__} is not the one that was saved: {'; '.join(reasons)}")
 
 

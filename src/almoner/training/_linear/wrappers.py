@@ -64,8 +64,7 @@ class Copied:
     def _tell_of_wrappers(self) -> None:
         """Warn of a pipeline whose steps before this one read the data, and of a second copy that is fitted."""
         for steps in _steps_around(self):
-            fitted = [name for name, step in steps.items() if reads_data(step)]
-            if fitted:
+            if fitted := [name for name, step in steps.items() if reads_data(step)]:
                 warnings.warn(
                     f"{', '.join(map(repr, fitted))} around this estimator read people's data, and nobody pays for "
                     "that: the guarantee does not cover it. Fit it on public data, or use public numbers: "
@@ -111,8 +110,7 @@ def reads_data(step: Any) -> bool:
         return False
     if isinstance(step, Pipeline):
         return any(reads_data(each) for _, each in step.steps)
-    parts = getattr(step, "transformers", None) or getattr(step, "transformer_list", None)
-    if parts:
+    if parts := getattr(step, "transformers", None) or getattr(step, "transformer_list", None):
         return any(reads_data(part[1]) for part in parts) or reads_data(getattr(step, "remainder", None))
     parameters: Mapping[str, Any] = step.get_params(deep=False) if hasattr(step, "get_params") else {}
     listed = isinstance(step, OneHotEncoder | OrdinalEncoder)

@@ -42,7 +42,8 @@ Array = NDArray[np.float64]
 class TorchModel:
     """A module with its optimizer, which sees noisy gradients only; both public, and trained in place.
 
-    The gradients of ``public`` records, where there are any, are added to the noisy ones.
+    The gradients of ``public`` records, where there are any, are added to the noisy ones. Without a seed nobody knows
+    the coins of dropout, whatever the caller's generator: one person more gives all who come later other coins.
     """
 
     def __init__(
@@ -50,9 +51,12 @@ class TorchModel:
         gradients: Gradients,
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
-        public: PublicBatches | None = None,
+        public: PublicBatches | None,
+        seed: int | None,
+        secret: int | None = None,
     ) -> None:
         self._gradients, self._module, self._optimizer = gradients, module, optimizer
+        self._seeds = np.random.default_rng(secret and secret + 2) if seed is None else None  # apart from other draws
         self._public, self._turn = public, 0
         self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
 
@@ -71,7 +75,11 @@ class TorchModel:
             clipped[people], weights[people] = own, weight
             return torch.from_numpy(weight)
 
-        sums, _ = self._gradients.sums(records.inputs, records.targets, weigh, people=records.people)
+        device = self._gradients.parameters[0].device
+        with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=self._seeds is not None):
+            if self._seeds is not None:
+                torch.manual_seed(int(self._seeds.integers(2**63)))
+            sums, _ = self._gradients.sums(records.inputs, records.targets, weigh, people=records.people)
         return Clipped(norms, clipped, weights, sums)
 
     def of_those(self, records: Records, made: Clipped, active: NDArray[np.bool_]) -> list[Tensor]:  # noqa: ARG002 - one pass made them
@@ -152,8 +160,7 @@ def check_optimizer(optimizer: Any, parameters: list[Any]) -> None:
             "use one whose step needs no closure"
         )
     moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = sum(id(parameter) not in moved for parameter in parameters)
-    if missing:
+    if missing := sum(id(parameter) not in moved for parameter in parameters):
         raise ArgumentError(
             f"optimizer: {missing} of the module's {len(parameters)} trained parameters are not among those it moves; "
             "make it of module.parameters(), or call requires_grad_(False) on what must stay as it is"
@@ -175,9 +182,8 @@ def noise_generator(device: torch.device, seed: int | None, secret: int | None =
     """
     if device.type == "cpu":
         return np.random.default_rng(secret if seed is None else [seed, 1])  # apart from the coins of the same seed
-    generator, secret = torch.Generator(device), secrets.randbits(63) if secret is None else secret % 2**63
-    generator.manual_seed(secret if seed is None else seed)
-    return generator
+    secret = secrets.randbits(63) if secret is None else secret % 2**63
+    return torch.Generator(device).manual_seed(secret if seed is None else seed)
 
 
 class Processes:
@@ -244,12 +250,11 @@ class Processes:
         told = self.all_gather((reason, settings))
         if failed is not None:
             raise failed
-        for rank, (reason, others) in enumerate(told):
+        for rank, (reason, there) in enumerate(told):
             if reason is not None:
                 raise ArgumentError(f"group: process {rank} can't go on, so nobody does: {reason}")
-            for name in (each for each in settings | others if others.get(each) != settings.get(each)):
-                here, there = settings.get(name), others.get(name)
-                raise ArgumentError(f"group: {name}={here!r} here and {there!r} in process {rank}")
+            for name in (each for each in settings | there if there.get(each) != settings.get(each)):
+                raise ArgumentError(f"group: {name}={settings.get(name)!r} here, {there.get(name)!r} in process {rank}")
 
     def refuse_shared(self, ids: Sequence[object]) -> None:
         """Refuse ids of people that are in several processes: each would charge them for a part of what they give."""

@@ -201,7 +201,7 @@ class Shards:
         told = self._of_all(torch.tensor(list(digest.digest()), dtype=torch.uint8))
         if not all(torch.equal(each, told[0]) for each in told):
             raise ArgumentError(
-                f"group: {what} or coins differ in another process: give the same, torch.manual_seed(secret)"
+                f"group: {what} or coins differ in another process: give the same, torch.manual_seed(0)"
             )
 
     def alike(self, what: str, value: Tensor) -> Tensor:
