@@ -2,7 +2,7 @@
 
     python experiments/feldman_zrnic_2021/descent.py            # a quarter of an hour a linear row on one core
     python experiments/feldman_zrnic_2021/descent.py --only 4 --workers 8    # the paper's network, on a GPU
-    python experiments/feldman_zrnic_2021/descent.py --only 5    # the same at 3.0: six hours of one core
+    python experiments/feldman_zrnic_2021/descent.py --only 5    # the same at 3.0: five hours of one core
     python experiments/feldman_zrnic_2021/descent.py --quick    # one trial, two seeds, 1,000 people; nothing is written
 
 Measures the accuracy on the test files of one model, trained with all people in every step (GD) or with a Poisson

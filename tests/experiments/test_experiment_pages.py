@@ -45,6 +45,8 @@ def test_both_descents_were_tuned_with_the_same_effort_and_paired_seeds():
         for way in ways:
             best = max(way["trials"], key=lambda trial: trial[-1])
             assert best == [way["sample_rate"], way["steps"], way["learning_rate"], way["validation"]]
+    networks = {one["epsilon"]: len(one["GD"]["test"]) for one in recorded("descent") if "network" in one["task"]}
+    assert networks == {1.19: 3, 3.0: 3}
 
 
 def test_an_odometer_of_restarts_says_no_less_than_was_paid():
