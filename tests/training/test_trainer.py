@@ -448,7 +448,7 @@ def test_a_resumed_run_may_be_given_the_same_budget(data, tmp_path):
         trainer(budget, steps=2).fit(*data)
 
 
-@pytest.mark.parametrize("kind", ["trainer", "stream"])
+@pytest.mark.parametrize("kind", ["trainer", "bounds of samples", "stream"])
 @pytest.mark.parametrize("seed", [None, 3])
 def test_without_a_seed_nobody_knows_the_coins_of_dropout(kind, seed):
     """One person more gives all later ones other coins: after one manual_seed two runs drop other inputs."""
@@ -457,22 +457,23 @@ def test_without_a_seed_nobody_knows_the_coins_of_dropout(kind, seed):
         torch.manual_seed(0)
         module, seen = nn.Sequential(nn.Dropout(), nn.Linear(40, 2)), []
         module[0].register_forward_hook(lambda _module, _inputs, output, seen=seen: seen.append(output.detach() == 0))
-        job = training.Trainer if kind == "trainer" else training.Stream
-        count = {"steps": 2, "divisor": 9} if kind == "trainer" else {"updates": 2}
+        job = training.Stream if kind == "stream" else training.Trainer
+        count = {"updates": 2} if kind == "stream" else {"steps": 40, "divisor": 30}
+        count |= {"sampling": training.Poisson(0.5)} if kind == "bounds of samples" else {}
         run = job(
             module,
             BY_RECORD,
             torch.optim.SGD(module.parameters(), lr=0.1),
-            filters.Gaussian(mu=1.0),
+            filters.Renyi(epsilon=1.0, delta=1e-5),
             max_grad_norm=1.0,
             seed=seed,
             **count,
         )
-        x, y = torch.ones(9, 40), torch.zeros(9, dtype=torch.long)
+        x, y = torch.ones(30, 40), torch.zeros(30, dtype=torch.long)
         torch.manual_seed(0)
-        if kind == "trainer":
-            run.fit(x, y)
+        if kind == "stream":
+            run.update(x, y, np.arange(30), divisor=30)
         else:
-            run.update(x, y, np.arange(9), divisor=9)
-        dropped.append(seen[-1])
+            run.fit(x, y)
+        dropped.append([each for each in seen if len(each) == 30][-1])  # of the sum, or of the norms before samples
     assert torch.equal(*dropped) == (seed is not None)

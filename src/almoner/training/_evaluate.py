@@ -169,8 +169,7 @@ class _Noisy:
         low, high = 0.0, 1.0
         if square > 0 and b > 0:
             low, high = ((half + sign * sqrt(max(root, 0.0))) / square for sign in (-1, 1))
-        value = a / b if b > 0 else 0.5
-        return Estimate(*(min(max(each, 0.0), 1.0) for each in (value, low, high)))
+        return Estimate(*(min(max(each, 0.0), 1.0) for each in (a / b if b > 0 else 0.5, low, high)))
 
     def drawn(self, read: Any, least: float) -> Estimate:
         """The reading of sums (draws, cells): value, low and high of each; in [least, 1].

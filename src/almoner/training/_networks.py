@@ -86,10 +86,8 @@ class Trainers:
         """A candidate with the budget of one run."""
         if isinstance(self._one_run, Gaussian):
             return self._made(filters.Gaussian(mu=1 / self._one_run.sigma), settings)
-        one, count = repeated(self._one_run)
-        step = cast(SampledGaussian, one)
-        more = replace(step, sigma=step.sigma * ROUNDING)
-        rho = renyi.values(Repeated(more, count), (ORDER,))[0]
+        step, count = cast(tuple[SampledGaussian, int], repeated(self._one_run))
+        rho = renyi.values(Repeated(replace(step, sigma=step.sigma * ROUNDING), count), (ORDER,))[0]
         trainer = self._made(filters.RenyiOrder(alpha=ORDER, rho=rho), settings)
         found = trainer._settings
         steps = not found.individual and type(found.sampling) is Poisson and found.sampling.rate == step.sample_rate

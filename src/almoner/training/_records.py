@@ -336,5 +336,4 @@ def means_by_person(values: NDArray[np.float64], people: Tensor | None, count: i
     """(n,) the mean of each person's values; 0 for a person without records, NaN where a value is NaN."""
     if people is None:
         return values
-    numbers = np.bincount(people, minlength=count)
-    return np.bincount(people, values, minlength=count) / np.maximum(numbers, 1)
+    return np.bincount(people, values, minlength=count) / np.maximum(np.bincount(people, minlength=count), 1)

@@ -136,12 +136,11 @@ class Stream(OfModule, Uncopyable, AbstractContextManager["Stream"]):
             spread, self._spread = self._spread if remainder else 1, 1
             book = LedgerBook(self._ledger, current, draw, observers=observers, spread=spread)
         else:
+            fresh = None if settings.budget is None else settings.budget.fresh()
+            accounts: Any = PersonFilter([], fresh) if fresh else Everybody(0, None)
             if isinstance(given, PersonFilter):
                 given.missing([])  # refuses accounts that are rows
-            fresh = None if settings.budget is None else settings.budget.fresh()
-            accounts = (
-                given if isinstance(given, PersonFilter) else PersonFilter([], fresh) if fresh else Everybody(0, None)
-            )
+                accounts = given
             book = MemoryBook(accounts, current, draw, observers=observers, by_id=True)
         model = TorchModel(self._gradients, self._module, self._optimizer, None, seed)
         return Run(model, sampling, book, current, fixed=self._described())

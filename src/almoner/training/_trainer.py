@@ -9,7 +9,7 @@ Source: theory.md statements 5.1 to 5.3, 5.6 and 5.7; Feldman & Zrnic (2021), Al
 
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -222,7 +222,7 @@ class Trainer(OfModule):
         settings, processes = self._settings, self._processes
         records, sampling = self._compared(inputs, targets, people, watch, shares, public)
         with Interruptions(kept is not None or self._ledger is not None) as interruptions, ExitStack() as stack:
-            with processes.together():
+            with self._together():
                 opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
                 loaded = None if opened is None else stack.enter_context(closing(opened)).load()
                 on, ids, budget = self._ledger, records.ids if self._ledger else None, settings.budget
@@ -253,16 +253,18 @@ class Trainer(OfModule):
     ) -> tuple[Records, Any]:
         """The records and the sampling, once all processes have the same settings, and the module was compared."""
         settings, processes = self._settings, self._processes
-        same = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
-        same |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
-        same |= {"budget": repr(settings.budget), "individual": settings.individual}
-        same["learning"] = repr([{**group, "params": 0} for group in self._optimizer.param_groups])
-        for name, each in self._module.named_parameters():
-            same[f"parameter {name}"] = tuple(each.shape) if each.requires_grad else "frozen"
+        same: dict[str, Any] = {}
+        if not processes.single:
+            same = settings.fixed() | {"steps": settings.last_step, "rate": settings.sampling.rate, "seed": self._seed}
+            same |= {"optimizer": type(self._optimizer).__name__, "watch": repr(watch.odometer)}
+            same |= {"budget": repr(settings.budget), "individual": settings.individual}
+            same["learning"] = repr([{**group, "params": 0} for group in self._optimizer.param_groups])
+            for name, each in self._module.named_parameters():
+                same[f"parameter {name}"] = tuple(each.shape) if each.requires_grad else "frozen"
         if processes.alike:  # each draws all noise, which other kinds of devices would draw otherwise
             first, self._secret = self._gradients.parameters[0], processes.broadcast(secrets.randbits(128))
             same |= {"device": first.device.type, "dtype": first.dtype}
-        with processes.together(**same):
+        with self._together(**same):
             records = self._records(inputs, targets, people, watch, shares)
             self._public = self._beside(records, public)
             # noise is drawn from generators made now, not with the trainer: processes forked since share nothing
@@ -279,9 +281,13 @@ class Trainer(OfModule):
             with processes.together():
                 named = (records.ids or ()) if self._ledger is None else self._ledger.named(records.ids or ())
             processes.refuse_shared(named)
-        with processes.together():
+        with self._together():
             self._gradients.prepare(records.inputs, records.targets)
         return records, sampling
+
+    def _together(self, **public: object) -> AbstractContextManager[None]:
+        """See ``Processes.together``; nothing where this process is alone."""
+        return nullcontext() if self._processes.single else self._processes.together(**public)
 
     def _beside(self, records: Records, public: PublicRecords | None) -> PublicBatches | None:
         if public is None:

@@ -279,8 +279,7 @@ class PrivateDescent(Copied, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Features) -> Floats:
         check_is_fitted(self)
-        X = validated(self, X, reset=False)
-        return np.asarray(X @ np.atleast_2d(self.coef_).T + self.intercept_)
+        return np.asarray(validated(self, X, reset=False) @ np.atleast_2d(self.coef_).T + self.intercept_)
 
     def _gradients(
         self, X: Any, y: Any, people: NDArray[Any] | None, sample_weight: ArrayLike | None = None

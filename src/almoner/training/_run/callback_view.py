@@ -145,9 +145,8 @@ class CallbackView:
 
     def can_take(self, step: Mechanism, times: int) -> bool:
         """True if the plan and, where all are charged the worst case, the budget leave room for so many steps."""
-        if self.last is not None and self.step + times > self.last:
-            return False
-        return times == 0 or self._budget_admits(Repeated(step, times))
+        planned = self.last is None or self.step + times <= self.last
+        return planned and (times == 0 or self._budget_admits(Repeated(step, times)))
 
     def stop(self, reason: str = "a callback stopped it") -> None:
         """End the run after this step."""

@@ -42,8 +42,7 @@ Array = NDArray[np.float64]
 class TorchModel:
     """A module with its optimizer, which sees noisy gradients only; both public, and trained in place.
 
-    The gradients of ``public`` records, where there are any, are added to the noisy ones. Without a seed nobody knows
-    the coins of dropout, whatever the caller's generator: one person more gives all who come later other coins.
+    The gradients of ``public`` records, where there are any, are added to the noisy ones.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class TorchModel:
         secret: int | None = None,
     ) -> None:
         self._gradients, self._module, self._optimizer = gradients, module, optimizer
-        self._seeds = np.random.default_rng(secret and secret + 2) if seed is None else None  # apart from other draws
+        gradients.seeds = np.random.default_rng(secret and secret + 2) if seed is None else None  # apart from the noise
         self._public, self._turn = public, 0
         self._largest = EXPLODED * (1.0 + _norm(gradients.parameters))
 
@@ -75,11 +74,7 @@ class TorchModel:
             clipped[people], weights[people] = own, weight
             return torch.from_numpy(weight)
 
-        device = self._gradients.parameters[0].device
-        with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=self._seeds is not None):
-            if self._seeds is not None:
-                torch.manual_seed(int(self._seeds.integers(2**63)))
-            sums, _ = self._gradients.sums(records.inputs, records.targets, weigh, people=records.people)
+        sums, _ = self._gradients.sums(records.inputs, records.targets, weigh, people=records.people)
         return Clipped(norms, clipped, weights, sums)
 
     def of_those(self, records: Records, made: Clipped, active: NDArray[np.bool_]) -> list[Tensor]:  # noqa: ARG002 - one pass made them

@@ -129,12 +129,10 @@ def picked(
     Source: the filter's own.
     """
     _check.positive(max_grad_norm=max_grad_norm)
-    if noise_multiplier is not None:
-        _check.positive(noise_multiplier=noise_multiplier)
-        noise_multiplier = float(noise_multiplier)
-    if steps is not None:
-        _check.whole(1, steps=steps)
-    elif individual or noise_multiplier is None:
+    _check.given(_check.positive, noise_multiplier=noise_multiplier)
+    _check.given(_check.whole, 1, steps=steps)
+    noise_multiplier = None if noise_multiplier is None else float(noise_multiplier)
+    if steps is None and (individual or noise_multiplier is None):
         raise ArgumentError("steps=None needs individual=False and a noise_multiplier")
     if isinstance(given, Boundary):
         if noise_multiplier is None or steps is None:
@@ -267,16 +265,13 @@ class Settings:
     def card(self, *, delta: float | None, released: Mapping[Mechanism, int], **others: Any) -> Card:
         """The promise about what was trained, and its price. Public. ``delta`` is for budgets that have none."""
         sampling, paces = self.sampling, self.individual and self.sampling.rate is None
-        fields: dict[str, Any] = {
-            "why": self.why,
-            "individual": self.individual,
+        own = ("why", "individual", "noise_multiplier", "max_grad_norm")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in own} | {
             "spend_remainder": paces and getattr(sampling, "spend_remainder", False),
             "pace": getattr(sampling, "pace", 0.0) if paces else 0.0,
             "sample_rate": sampling.rate,
             "sampling": "" if type(sampling) in OWN else repr(sampling),
             "sigma": self.noise_multiplier * self.max_grad_norm,
-            "noise_multiplier": self.noise_multiplier,
-            "max_grad_norm": self.max_grad_norm,
             "extra_steps": 0,
             "average": 0.0,
             "divisor": self.divisor * (sampling.rate or 1.0),

@@ -102,9 +102,10 @@ class Gradients:
         self._alone = not self._recorder.sharded
         self.shards = self._recorder.shards  # over which the module is sharded; sums are then of all their people
         self._module, self._memory, self._views = module, memory, views
-        self._parameters, self._record = self._recorder.parameters, self._recorder.factors
+        self._parameters, self._factors = self._recorder.parameters, self._recorder.factors
+        self.seeds: Any = None  # NumPy's generator of a seed for dropout's coins in each pass; None: the caller's coins
         if views is not None:
-            self._record = partial(self._record, draw=views.draw, views=views.count)
+            self._factors = partial(self._factors, draw=views.draw, views=views.count)
         if not self._parameters:
             raise ArgumentError("module: no parameter requires a gradient, so there is nothing to train")
         self._records_at_once: int | None = None
@@ -216,7 +217,8 @@ class Gradients:
 
     def _check_parameters(self) -> None:
         """Refuse a module that was changed: what is trained would not be what sums are made of."""
-        self.shards.reshard()
+        if not self._alone:
+            self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
             raise ArgumentError(
                 "module: its trained parameters are not those it had when this was made: replace or freeze layers first"
@@ -264,10 +266,9 @@ class Gradients:
         passes, most = 0 if chunk is None else 1, self._records_at_once or 1
         if chunk is not None and len(chunk.rows) == 1 and chunk.most > most:
             passes = -(-chunk.most // most)
-        factors: _factors.Factors = [None] * len(self._parameters)
         fewer, (few, goals) = self.shards.most(passes) - passes, self._few
-        if chunk is not None:
-            factors = self._of_people(inputs, targets, chunk, observe)
+        none: _factors.Factors = [None] * len(self._parameters)
+        factors = none if chunk is None else self._of_people(inputs, targets, chunk, observe)
         for _ in range(fewer):
             self._record(few, goals, slice(0, 1))  # in step with the others; it is in no sum
         return factors
@@ -290,6 +291,14 @@ class Gradients:
             part = torch.zeros(self.shards.shape(parameter), dtype=torch.float64, device=parameter.device)
             _factors.add_weighted_sums([part], [factor], norms, weights)
             sums[number] += self.shards.total(part, parameter)
+
+    def _record(self, *given: Any, **how: Any) -> _factors.Factors:
+        """One pass, where there are seeds with coins that nobody knows: one record more gives all later ones others."""
+        device = self._parameters[0].device
+        with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=self.seeds is not None):
+            if self.seeds is not None:
+                torch.manual_seed(int(self.seeds.integers(2**63)))
+            return self._factors(*given, **how)
 
     def _of_people(
         self, inputs: Inputs, targets: Tensor | None, chunk: Chunk, observe: Observe | None

@@ -190,8 +190,7 @@ class SparseRows(Factor):
         return total.add_(largest, alpha=ROUNDING)
 
     def gradients(self) -> Tensor:
-        n = self.entries.shape[0]
-        total = self.b.new_zeros(n, *self.shape)
+        total = self.b.new_zeros(len(self.entries), *self.shape)
         b = self.b * (self.entries >= 0)[:, :, None]
         rows = self.entries.clamp(min=0)[:, :, None].expand(-1, -1, self.shape[1])
         return total.scatter_add_(1, rows, b)

@@ -143,14 +143,16 @@ class Recorder:
         if draw is not None:
             inputs, records = draw(inputs.rows(records).map(torch.clone)), everything
         chosen = inputs.copied(records, device, channels_last=self.channels_last)
-        self.shards.same("records", *chosen, goals)
+        if self.sharded:
+            self.shards.same("records", *chosen, goals)
         return chosen, goals if draw is None or goals is None else goals.repeat_interleave(views, 0)
 
     def _losses(self, output: Any, goals: Tensor | None, records: int) -> Tensor:
         losses = self.loss(output) if goals is None else self.loss(output, goals)
         if not isinstance(losses, Tensor) or losses.shape != (records,):
             raise ArgumentError("loss must give one number for each record: reduction='none'")
-        self.shards.alike("losses", losses)
+        if self.sharded:
+            self.shards.alike("losses", losses)
         return losses
 
     def _in_one_pass(self, chosen: Inputs, goals: Tensor | None, views: int = 1) -> tuple[Factors, Any, Tensor]:
@@ -194,7 +196,8 @@ class Recorder:
     @contextmanager
     def _recorded(self, records: int) -> Iterator["Tape"]:
         """Record the forward pass inside this context; it must leave the module's buffers alone."""
-        self.shards.reshard()
+        if self.sharded:
+            self.shards.reshard()
         tape = Tape(records, self.calls, self.shards if self.sharded else None, half=self.half and not self.sharded)
         with ExitStack() as stack:
             stack.enter_context(self._kept())
