@@ -76,8 +76,8 @@ def paired(plain: Any, filtered: Any) -> str:
 
 def unpaired(plain: Any, other: Any) -> str:
     """The difference of the means of runs that are no pairs, with its 95 % interval (Welch)."""
-    found = stats.ttest_ind(other, plain, equal_var=False).confidence_interval()
-    return f"{np.mean(other) - np.mean(plain):+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    interval = stats.ttest_ind(other, plain, equal_var=False).confidence_interval()
+    return f"{np.mean(other) - np.mean(plain):+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
 
 
 def decided(interval: str) -> str:
@@ -258,7 +258,7 @@ def _policies(his: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
 
 
 def _tuning() -> dict[str, str]:
-    """What was tuned against what was fixed in advance, by pairs of seeds, for each kind of candidate."""
+    """Gains of tuned settings over settings fixed in advance, paired over the seeds, for each kind of candidate."""
     found, rows = {}, saved("tuning")
     for kind, names in {"rates": ("4", "16"), "networks": ("linear",)}.items():
         for epsilon in (1.0, 0.3):
