@@ -330,3 +330,25 @@ def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
     second = job()
     second.fit(x, y, callbacks=noise_and_stopping(), folder=training.RunFolder(tmp_path, resume=True))
     assert (second._view.history, len(second._view.answers)) == (remembered, asked)
+
+
+def test_a_run_stopped_while_it_counts_asks_when_it_goes_on(data, tmp_path, monkeypatch):
+    """Ctrl-C during a count of right answers, which takes long for many records: the look is made after the resume."""
+    calls = []
+
+    def counting(output, targets):
+        calls.append(len(output))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return correct(output, targets)
+
+    def fit(folder):
+        stopping = callbacks.EarlyStopping(patience=99, every=2, odometer=odometers.Gaussian(delta=1e-5), sigma=1.0)
+        job = trainer(filters.Gaussian(mu=90.0), noise_multiplier=4.0, steps=8)
+        return job.fit(*data, callbacks=[stopping], folder=folder)
+
+    monkeypatch.setattr(callbacks, "correct", counting)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path)
+    run = fit(training.RunFolder(tmp_path, resume=True))
+    assert [step for step, _, _ in run.answers] == [2, 4, 6, 8]

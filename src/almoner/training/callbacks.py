@@ -333,8 +333,8 @@ class Looks:
         """Ask if so many steps were done since the last look; False: they were not, or the run was stopped."""
         if run.step - memory["step"] < steps or run.reason is not None:
             return False
-        memory["step"] = run.step
         memory["count"] = run.noisy_sum(correct, sigma=self._sigma, name="correct")
+        memory["step"] = run.step  # now: a run that was stopped while it counted asks again when it goes on
         if memory["count"] - memory["largest"] >= DEVIATIONS * self._sigma:
             memory["largest"], memory["waited"] = memory["count"], 0
         else:
