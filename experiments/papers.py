@@ -239,7 +239,18 @@ def _lecuyer() -> dict[str, str]:
         there, ends = ([100 * run["accuracy"][at] for run, at in each] for each in (stops, [(run, -1) for run in mine]))
         found |= {f"{kind} stop accuracy": f"{np.mean(there):.1f}", f"{kind} end accuracy": f"{np.mean(ends):.1f}"}
         found[f"{kind} stop gain"] = paired(ends, there)
-    return found | _policies(runs["policies"]) | _tuning()
+    return found | _policies(runs["policies"]) | _fine_tuned() | _tuning()
+
+
+def _fine_tuned() -> dict[str, str]:
+    """How far the whole network of our own was trained, with each noise, and what it has there."""
+    found, rows = {}, recorded(pages.RESULTS / "finetune.jsonl")
+    for row in (row for row in rows if row["part"] == "whole network"):
+        good = next(look for look in row["looks"] if look[5] >= 80)
+        for name, look in {"80": good, "end": row["looks"][-1]}.items():
+            told = {"epoch": f"{look[0]:.0f}", "ex-post": f"{look[3]:.2f}", "accuracy": f"{look[5]:.1f}"}
+            found |= {f"our {row['noise']} {name} {key}": value for key, value in told.items()}
+    return found
 
 
 def _policies(his: dict[str, list[dict[str, Any]]]) -> dict[str, str]:

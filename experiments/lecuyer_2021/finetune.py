@@ -247,6 +247,7 @@ MOMENTS = {
     "stopped": "no significant increase in {patience} epochs",
     "last": "the last epoch",
 }
+UNFINISHED = "the last epoch that was trained, of {epochs}"
 
 
 def table(results: list[dict[str, Any]], size: Size) -> str:
@@ -260,7 +261,9 @@ def table(results: list[dict[str, Any]], size: Size) -> str:
         rows = [row for row in results if (row["part"], row["noise"]) == (part, noise)]
         for moment, text in MOMENTS.items() if rows else ():
             there = [found for row in rows if (found := at(row, moment, size))]
-            named = text.format(target=100 * size.target, patience=size.patience)
+            if moment == "last" and there[0]["epoch"] < size.epochs:
+                text = UNFINISHED
+            named = text.format(target=100 * size.target, patience=size.patience, epochs=size.epochs)
             columns = (("epoch", 0), ("accuracy", 1), ("ex-post", 2), ("pathwise", 2), ("his", 2))
             numbers = [spread([found[key] for found in there], digits) for key, digits in columns]
             lines.append(f"| {part} | {noise} | {named} | {len(there)} of {len(rows)} | {' | '.join(numbers)} |")
