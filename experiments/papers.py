@@ -243,13 +243,14 @@ def _lecuyer() -> dict[str, str]:
 
 
 def _fine_tuned() -> dict[str, str]:
-    """How far the whole network of our own was trained, with each noise, and what it has there."""
+    """Our whole network, with each noise: its first epoch with 80 % of the test images right, and its last."""
     found, rows = {}, recorded(pages.RESULTS / "finetune.jsonl")
     for row in (row for row in rows if row["part"] == "whole network"):
-        good = next(look for look in row["looks"] if look[5] >= 80)
-        for name, look in {"80": good, "end": row["looks"][-1]}.items():
-            told = {"epoch": f"{look[0]:.0f}", "ex-post": f"{look[3]:.2f}", "accuracy": f"{look[5]:.1f}"}
-            found |= {f"our {row['noise']} {name} {key}": value for key, value in told.items()}
+        epochs = [(f"{look[0]:.0f}", f"{look[3]:.2f}", look[5]) for look in row["looks"]]
+        reached = [each for each in epochs if each[2] >= 80]
+        for moment, (epoch, ex_post, accuracy) in {"80": reached[0], "end": epochs[-1]}.items():
+            name = f"our {row['noise']} {moment}"
+            found |= {f"{name} epoch": epoch, f"{name} ex-post": ex_post, f"{name} accuracy": f"{accuracy:.1f}"}
     return found
 
 

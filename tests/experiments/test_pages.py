@@ -51,7 +51,8 @@ def tuning(patch):
 
 def finetune(patch):
     module, rows = program("experiments/lecuyer_2021/finetune", patch), numbers("experiments/results/finetune.jsonl")
-    return [module.table(rows, module.Size(**rows[0]["size"]))]
+    size = module.Size(**rows[0]["size"])
+    return [module.table(module.furthest(rows, size), size)]
 
 
 def replay(patch):

@@ -334,7 +334,7 @@ class Looks:
         if run.step - memory["step"] < steps or run.reason is not None:
             return False
         memory["count"] = run.noisy_sum(correct, sigma=self._sigma, name="correct")
-        memory["step"] = run.step  # now: a run that was stopped while it counted asks again when it goes on
+        memory["step"] = run.step  # last: a run that was stopped while it counted asks again when it goes on
         if memory["count"] - memory["largest"] >= DEVIATIONS * self._sigma:
             memory["largest"], memory["waited"] = memory["count"], 0
         else:
