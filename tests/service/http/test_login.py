@@ -87,7 +87,8 @@ def test_a_cookie_holds_nothing_secret_and_cannot_be_made(folder):
         bobs = URLSafeTimedSerializer("no key", salt=f"{COOKIE} cookie").dumps(["bob", *told[1:]])
         payload, signed = cookie.rsplit(".", 2)[0], cookie.rsplit(".", 2)[1:]
         mixed = ".".join([bobs.rsplit(".", 2)[0], *signed])
-        for made in (bobs, mixed, f"{cookie[:-3]}{cookie[-3:].swapcase()}", payload, "", "..", f"{cookie}.x"):
+        changed = f"{cookie[:-3]}{'B' if cookie[-3] == 'A' else 'A'}{cookie[-2:]}"  # swapcase would leave digits
+        for made in (bobs, mixed, changed, payload, "", "..", f"{cookie}.x"):
             assert not opens(running, made)
         holder = Door(running.service.holder)
         holder.post("/login", data={"token": TOKENS["holder"]})
