@@ -252,8 +252,12 @@ def test_the_pages_of_the_papers_are_made_from_the_records(monkeypatch):
         assert ("picture" in claim) == ("alt" in claim)
         if "picture" in claim:
             assert (PAGES / claim["picture"]).is_file(), claim["picture"]
-        if "command" in claim:
-            assert (ROOT / claim["command"].split()[1]).is_file(), claim["command"]
+        for line in claim.get("command", "").strip().splitlines():
+            python, name, *options = line.split()
+            assert python == "python"
+            text = (ROOT / name).read_text(encoding="utf-8")
+            for option in options:
+                assert not option.startswith("--") or f'"{option}"' in text, line
 
 
 def test_tuned_gains_are_those_of_the_page_of_tuning(monkeypatch):
