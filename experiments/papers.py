@@ -274,14 +274,18 @@ def _lecuyer() -> dict[str, str]:
 
 
 def _fine_tuned() -> dict[str, str]:
-    """Our whole network, with each noise: its first epoch with 80 % of the test images right, and its last."""
-    found, rows = {}, recorded(pages.RESULTS / "finetune.jsonl")
-    for row in (row for row in rows if row["part"] == "whole network"):
-        epochs = [(f"{look[0]:.0f}", f"{look[3]:.2f}", look[5]) for look in row["looks"]]
-        reached = [each for each in epochs if each[2] >= 80]
-        for moment, (epoch, ex_post, accuracy) in {"80": reached[0], "end": epochs[-1]}.items():
-            name = f"our {row['noise']} {moment}"
-            found |= {f"{name} epoch": epoch, f"{name} ex-post": ex_post, f"{name} accuracy": f"{accuracy:.1f}"}
+    """Our networks, by part and noise: the first epoch with 80 % of the test images, where runs stop, and the last."""
+    found, moments = {}, {}
+    for row in recorded(pages.RESULTS / "finetune.jsonl"):
+        looks, kind = row["looks"], f"our {row['part']}, {row['noise']}"
+        known = {"80": next(look for look in looks if look[5] >= 80), "end": looks[-1]}
+        if row["stopped"]:
+            known["stop"] = looks[row["stopped"] - 1]
+        for moment, look in known.items():
+            moments.setdefault(f"{kind} {moment}", []).append(look)
+    for name, looks in moments.items():
+        for place, (what, form) in {0: ("epoch", ".0f"), 3: ("ex-post", ".2f"), 5: ("accuracy", ".1f")}.items():
+            found[f"{name} {what}"] = spread([look[place] for look in looks], form)
     return found
 
 
