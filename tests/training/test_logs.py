@@ -6,10 +6,10 @@ import json
 import pytest
 import torch
 
-from almoner import errors, filters
+from almoner import errors, filters, training
 from almoner.training._records import correct
 from almoner.training.callbacks import Log, TensorBoard
-from training_runs import N, records, trainer
+from training_runs import N, dies, records, trainer
 
 BUDGET = filters.Gaussian(epsilon=1.0, delta=1e-5)
 
@@ -33,6 +33,30 @@ def test_rows_hold_what_is_public_at_each_step(tmp_path, suffix):
     assert all(float(row["learning_rate"]) == 1.0 and int(row["last"]) == 5 for row in rows)
     with pytest.raises(errors.ArgumentError, match="exists already"):
         trainer(BUDGET.fresh(), steps=5).fit(*records(), callbacks=[Log(path)])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_log_is_gone_on_with_by_a_run_that_was_killed_before_it_was_saved_again(tmp_path, suffix):
+    """The folder stands at step 0, and the file has rows of that run; the file of another run is refused as before."""
+    path = tmp_path / f"run{suffix}"
+
+    def job(stop, **options):
+        def kill(run):
+            if run.step == stop:
+                raise ZeroDivisionError
+
+        kept = training.RunFolder(tmp_path / "run", every=4, **options)
+        return trainer(BUDGET.fresh(), steps=5).fit(*records(), callbacks=[Log(path), kill], folder=kept)
+
+    with dies(ZeroDivisionError):
+        job(2)
+    job(5.5, resume=True)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file)) if suffix == ".csv" else [json.loads(line) for line in file]
+    assert [int(row["step"]) for row in rows] == [1, 2, 1, 2, 3, 4, 5]
+    asked = [lambda run: run.step or run.noisy_sum(correct, sigma=200.0), Log(path)]  # asks before the first step
+    with pytest.raises(errors.ArgumentError, match="exists already"):
+        trainer(BUDGET.fresh(), steps=5).fit(*records(), callbacks=asked)
 
 
 def test_wrong_logs_are_refused(tmp_path):

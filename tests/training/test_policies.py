@@ -309,6 +309,23 @@ def test_a_resumed_run_keeps_its_clip(data, tmp_path):
     assert len(second._view.answers) == 3 + 4
 
 
+def test_a_run_that_is_stopped_before_its_clip_is_moved_goes_on(data, tmp_path):
+    """Nobody has the gradients of that step any more: the question is left out, and the next step's is asked."""
+
+    def stop(run):
+        if run.step == 3:
+            raise KeyboardInterrupt
+
+    def job(*before, folder):
+        made = trainer(filters.Gaussian(mu=5.0), noise_multiplier=4.0, steps=8)
+        return made.fit(*data, callbacks=[*before, callbacks.AdaptiveClip()], folder=folder)
+
+    with pytest.raises(KeyboardInterrupt):
+        job(stop, folder=tmp_path)
+    run = job(lambda _: None, folder=training.RunFolder(tmp_path, resume=True))
+    assert [step for step, _, _ in run.answers] == [1, 2, 4, 5, 6, 7]
+
+
 def test_a_run_resumed_at_a_look_goes_on_with_what_it_remembers(data, tmp_path):
     """The memory of both kinds of looks is in the checkpoint, and the step at which it was saved is not asked again."""
     x, y = data

@@ -12,6 +12,7 @@ from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import callbacks
 from almoner.training._run import models
 from almoner.training._run.models import noise_generator
+from almoner.training._run.run import CurrentState
 from forks import needs_fork, raises_in_fork
 from gradient_modules import naive
 from training_runs import BY_RECORD, dies, network
@@ -232,6 +233,28 @@ def test_an_update_with_a_key_is_made_once(tmp_path):
         assert second.update(*records(2), divisor=4.0, key="tuesday") == 3
         with pytest.raises(errors.ArgumentError, match="key=7"):
             second.update(*records(2), divisor=4.0, key=7)
+
+
+def test_an_update_that_is_stopped_as_it_ends_is_not_made_again_under_its_key(monkeypatch):
+    """Ctrl-C once the model has moved: whoever asks for that update again pays nothing, and nothing moves."""
+    module = network()
+    job = stream(module)
+    counted = CurrentState.update
+
+    def stopped(current, **changes):
+        if "step" in changes:
+            raise KeyboardInterrupt
+        counted(current, **changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CurrentState, "update", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            job.update(*records(0), divisor=4.0, key="monday")
+    moved, spent = flat(module), job.accounts.spent(["bob"])
+    assert spent > 0
+    job.update(*records(0), divisor=4.0, key="monday")
+    assert torch.equal(flat(module), moved)
+    assert job.accounts.spent(["bob"]) == spent
 
 
 @pytest.mark.parametrize("when", ["announced", "charged"])

@@ -83,13 +83,14 @@ class Consumer(Uncopyable):
         self.number, self.settled, self.lock = 0, False, RLock()
         self._people: list[Person] = []
 
-    def reserve(self, people: Sequence[object], units: int, *, delta: float = 0.0) -> Self:
+    def reserve(self, people: Sequence[object], units: int, *, delta: float = 0.0, begun: bool = False) -> Self:
         """Reserve, in one transaction, what a training may cost each person: the units, or what that person has left.
 
         Args:
             people: who is in the training, each once, named as the ledger names people; private.
             units: the most that it may cost a person, in the ledger's measure; public.
             delta: what it costs beside its price, public, of what the ledger declares as ``keys_delta``.
+            begun: this process has the state of a training of this key. One that is settled may be read, not charged.
 
         Raises:
             ArgumentError: the key was used, by another training or question; or this training went on somewhere else,
@@ -106,18 +107,19 @@ class Consumer(Uncopyable):
         tokens = [accounts.names.token(name) for name in names]
         order = sha256(plain({"people": tokens}).encode()).hexdigest()
 
-        def work(transaction: Transaction, offer: TableOffer) -> Entry:
+        def work(transaction: Transaction, offer: TableOffer) -> object:
             if transaction.find(self.key) is not None:
-                self._refuse_other_training(transaction.consumers.get(self.key), order)
-                return transaction.append({"kind": "claimed", "training": self.key}, {"claim": self.claim})
+                self.settled = self._is_settled(transaction.consumers.get(self.key), order, begun=begun)
+                claimed = {"kind": "claimed", "training": self.key}
+                return self.settled or transaction.append(claimed, {"claim": self.claim})
             terms = self._terms(transaction, int(units))
             admission = transaction.admit(offer, key=self.key, payment=Payment(pace=1), delta=delta, **terms)
             public = {"training": self._described, **transaction.about(self._dataset)}
             return transaction.settle(admission, public, training={"claim": self.claim, "order": order})
 
         self._alone(names, int(units), work)
-        begun = self._ledger.consumers[self.key]
-        self.record, reserved = begun.record, accounts.units_of(begun.number)
+        now = self._ledger.consumers[self.key]
+        self.record, reserved = now.record, accounts.units_of(now.number)
         self._people, self.units = names, np.array([reserved.get(token, 0) for token in tokens], dtype=np.int64)
         return self
 
@@ -332,19 +334,20 @@ class Consumer(Uncopyable):
         now = transaction.consumers.get(self.key)
         return not self.settled and now is not None and (now.claim, now.updates) == (self.claim, self.number)
 
-    def _refuse_other_training(self, now: ConsumerState | None, order: str) -> None:
+    def _is_settled(self, now: ConsumerState | None, order: str, *, begun: bool) -> bool:
         """Refuse a key that is no open training's with an earlier claim; and other people, as accounts go by order."""
         if now is None or (now.kind, now.analyst, now.purpose) != ("training", self._analyst, self._purpose):
             self._refuse("was used for another question, training, analyst or purpose: choose another")
-        if now.state != "open":
+        settled = begun and now.state == "settled"
+        if now.state != "open" and not settled:
             self._refuse(f"names a training that was {now.state}: choose another key for another training")
-        if now.claim not in self._earlier:
+        if now.claim not in self._earlier and not settled:
             self._refuse(
-                "names a training that was begun or resumed elsewhere: go on from its folder, or write it off and "
-                "choose another key"
+                "names a training begun or resumed elsewhere: resume its folder, or write it off and choose another key"
             )
         if now.order != order:
             raise ArgumentError("people: they must be those that the training was begun with, in the same order")
+        return settled
 
     def _refuse_other_stream(self, now: ConsumerState | None, found: Entry | None) -> None:
         """Refuse a key that is not this stream's, and a state that is not the newest."""

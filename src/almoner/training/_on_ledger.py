@@ -13,7 +13,7 @@ Names and symbols
 Source: theory 5.1 to 5.3, 5.10, 5.12; docs/proofs/one-account.md
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -168,7 +168,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
                     "another ledger or an older copy of it, or the training had another number of processes"
                 )
             self._hold = on.consumer(self._ledger, claim=claim, earlier=earlier, described={"budget": repr(budget)})
-            self._hold.reserve(ids, -(-self._limit // self._units_per_ledger_unit), delta=delta)
+            self._hold.reserve(ids, -(-self._limit // self._units_per_ledger_unit), delta=delta, begun=begun)
         except BaseException:
             self._close()
             raise
@@ -182,14 +182,16 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
         """At which the budget is stated: its own, or else the ledger's. Public."""
         return self._budget.delta or self._ledger.terms.delta or 1e-6
 
-    def accounts(self, saved: Filter | None = None) -> Filter:
-        """Accounts to charge, fresh or a folder's; ArgumentError where its budgets are not what was reserved."""
+    def accounts(self, saved: Filter | None = None, model: Iterable[Any] = ()) -> Filter:
+        """Accounts to charge, fresh or a folder's; ArgumentError: not as was reserved, or of another settled model."""
+        if self._hold.settled and digest(model) != self._ledger.consumers[self._hold.key].model:
+            raise ArgumentError(f"folder: training {self._hold.key!r} is settled, and not with the folder's model")
         shares = self._shares()
         if saved is None:
             self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
         else:
             state = saved.state()
-            if not np.array_equal(state.get("shares", ()), shares):
+            if not (self._hold.settled or np.array_equal(state.get("shares", ()), shares)):
                 raise ArgumentError("ledger: it reserved other budgets than the folder's")
             self._accounts = Filter.from_state(state)
         self._accounts.charge_within(self._hold, whole=self._ledger.periods is None)
@@ -214,12 +216,11 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
         if card is not None:
             told = {"epsilon": card.epsilon, "delta": card.delta, "steps": card.steps, "sigma": card.sigma}
             outcome = {"model": digest(model), "outcome": told}
-        if self._accounts is None:
-            self._hold.settle(np.zeros_like(self._hold.units), public=outcome)
-            return
         with self._hold.lock:
-            units = -(-self._accounts.charged_units() // self._units_per_ledger_unit)
-            self._hold.settle(np.minimum(units, self._hold.units), public=outcome)
+            charged = 0 * self._hold.units if self._accounts is None else self._accounts.charged_units()
+            if not self._hold.settled:  # before this process began, which only read it
+                units = -(-charged // self._units_per_ledger_unit)
+                self._hold.settle(np.minimum(units, self._hold.units), public=outcome)
 
     def __exit__(self, *_: object) -> None:
         """Close the ledger, if it was opened here. What ended by an error and cannot go on is settled as it is."""
@@ -258,7 +259,7 @@ def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:
     raise Unsupported(f"budget={budget!r}: this ledger counts {measure}, which needs {what}")
 
 
-def digest(arrays: Sequence[Any]) -> str:
+def digest(arrays: Iterable[Any]) -> str:
     """SHA-256 over the numbers of a model, by which the record knows it. Public."""
     sum_ = sha256()
     for array in arrays:

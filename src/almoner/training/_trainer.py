@@ -427,7 +427,7 @@ class Trainer(OfModule):
         if isinstance(run.sampling, BatchContributions) and not processes.single:
             run.sampling.begin_afresh(run.current.value.step)
         if self._held is not None:
-            run.book.accounts = self._held.accounts(run.book.accounts)
+            run.book.accounts = self._held.accounts(run.book.accounts, map(whole, self._module.parameters()))
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
         settings = self._settings
@@ -451,11 +451,9 @@ class Trainer(OfModule):
             told = processes.all_gather((accounts.budget.count, accounts.budget.state()))  # one may have announced more
             accounts.budget = accounts.budget.from_state(max(told, key=lambda each: each[0])[1])
         for callback in callbacks:
-            if hasattr(callback, "ended"):
-                stack.callback(callback.ended, view)
+            stack.callback(getattr(callback, "ended", lambda _: None), view)
         for callback in callbacks:
-            if hasattr(callback, "began"):
-                callback.began(view)
+            getattr(callback, "began", lambda _: None)(view)
         current.update(own_samples=current.value.own_samples or run.sampling.own_samples)
         done = current.value.step
 

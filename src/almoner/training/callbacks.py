@@ -110,8 +110,7 @@ class Schedule:
                 f"scheduler={type(scheduler).__name__} must be one of torch.optim.lr_scheduler that needs no loss: "
                 "a loss of the records is private"
             )
-        self._scheduler = scheduler
-        self._step: int | None = None
+        self._scheduler, self._step = scheduler, 0
 
     def began(self, run: CallbackView) -> None:
         """Go on where a resumed run was."""
@@ -120,13 +119,13 @@ class Schedule:
         self._step = run.step
         if "schedule" in run.history:
             self._scheduler.load_state_dict(dict(run.history["schedule"]))
+            for group, rate in zip(run.optimizer.param_groups, self._scheduler.get_last_lr(), strict=True):
+                group["lr"] = rate  # it may have moved once more, before that was noted
             self._step = -1  # it is called with steps that it has not seen
 
     def __call__(self, run: CallbackView) -> None:
         """Take a step of the schedule after a step of the training."""
-        if self._step is None:
-            self.began(run)
-        if self._step is not None and run.step > self._step:
+        if run.step > self._step:
             self._scheduler.step()
         self._step = run.step
         state = self._scheduler.state_dict()
@@ -225,8 +224,6 @@ class MovingAverage:
     def __call__(self, run: CallbackView) -> None:
         """Take an iterate into the average."""
         averaged = run.history.setdefault("moving average", {})
-        if self._module is None:
-            self.began(run)
         if run.step > self._step:
             decay = min(self._decay, (1 + run.step) / (10 + run.step))
             with torch.no_grad():
@@ -245,9 +242,8 @@ def _row(run: CallbackView) -> dict[str, Any]:
         "noise_multiplier": run.noise_multiplier,
         "sample_rate": run.sample_rate,
     }
-    row |= {name: answer for step, name, answer in run.answers if step == run.step}
-    accuracies = dict(run.history.get("accuracy", []))
-    return row | ({"accuracy": accuracies[run.step]} if run.step in accuracies else {})
+    told = [*run.answers, *((step, "accuracy", share) for step, share in run.history.get("accuracy", []))]
+    return row | {name: answer for step, name, answer in told if step == run.step}
 
 
 class Log:
@@ -271,24 +267,25 @@ class Log:
         if self._path.suffix not in (".csv", ".jsonl"):
             raise ArgumentError(f"path={str(path)!r} must end in .csv or .jsonl")
         _check.whole(1, every=every)
-        self._names, self._every, self._begun = (*self.COLUMNS, *names), every, False
+        self._names, self._every = (*self.COLUMNS, *names), every
+
+    def began(self, run: CallbackView) -> None:
+        """Refuse the log of another run; one that goes on has released something, though it may stand at step 0."""
+        with self._path.open("a") as file:
+            if file.tell() and not run.released:
+                raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
 
     def __call__(self, run: CallbackView) -> None:
         """Write a row, when one is due."""
-        if not self._begun:
-            self._begun = True
-            if self._path.exists() and not run.step:
-                raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
-            if not self._path.exists() and self._path.suffix == ".csv":
-                with self._path.open("x", newline="", encoding="utf-8") as file:
-                    csv.DictWriter(file, self._names).writeheader()
         if run.step and (run.step % self._every == 0 or run.step == run.last or run.reason is not None):
-            row = _row(run)
             with self._path.open("a", newline="", encoding="utf-8") as file:
-                if self._path.suffix == ".csv":
-                    csv.DictWriter(file, self._names, extrasaction="ignore").writerow(row)
-                else:
-                    file.write(json.dumps(row) + "\n")
+                if self._path.suffix == ".jsonl":
+                    file.write(json.dumps(_row(run)) + "\n")
+                    return
+                table = csv.DictWriter(file, self._names, extrasaction="ignore")
+                if not file.tell():
+                    table.writeheader()
+                table.writerow(_row(run))
 
 
 class TensorBoard:
@@ -368,6 +365,11 @@ class AdaptiveClip:
         _check.whole(1, every=every)
         self._quantile, self._rate, self._every, self._sigma = quantile, rate, every, sigma
 
+    def began(self, run: CallbackView) -> None:
+        """Leave out the question after the step that a resumed run stands at: its gradients are gone."""
+        if type(self).__name__ in run.history:
+            run.history[type(self).__name__][1] = run.step
+
     def __call__(self, run: CallbackView) -> None:
         """Ask when it is due, and move the clip."""
         if run.sample_rate is not None:
@@ -376,9 +378,8 @@ class AdaptiveClip:
         if run.step in (memory[1], run.last) or run.step % self._every or run.reason is not None:
             return
         memory[1] = run.step
-        count = run.count_clipped(sigma=run.divisor / 20 if self._sigma is None else self._sigma)
-        not_longer = 1.0 - min(1.0, max(0.0, count / run.divisor))
-        clip = run.max_grad_norm * exp(-self._rate * (not_longer - self._quantile))
+        longer = run.count_clipped(sigma=run.divisor / 20 if self._sigma is None else self._sigma) / run.divisor
+        clip = run.max_grad_norm * exp(-self._rate * (1.0 - min(1.0, max(0.0, longer)) - self._quantile))
         run.max_grad_norm = min(max(clip, memory[0] / CLIP_RANGE), memory[0] * CLIP_RANGE)
 
 

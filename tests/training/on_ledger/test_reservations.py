@@ -1,5 +1,6 @@
 """Trainings and questions that charge one ledger: each person has one budget, whatever is done with their data."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from threading import Thread
@@ -16,6 +17,7 @@ from almoner.mechanisms import Gaussian
 from almoner.queries import Count, Session
 from almoner.training import FixedBatches
 from almoner.training._on_ledger import LedgerRun, digest
+from almoner.training._records import correct
 from almoner.training._run.models import Processes
 from almoner.training._run.settings import Watched
 from almoner.training.correlated import Banded
@@ -333,7 +335,7 @@ def test_no_round_is_released_in_a_transaction_that_may_be_undone(tmp_path):
 
 
 def test_a_killed_run_is_resumed_once(place, tmp_path):
-    """It goes on with what it reserved; a copy of the checkpoint, and one of a settled run, are refused."""
+    """It goes on with what it reserved; a copy of the checkpoint is refused, also when the run is settled."""
     x, y = records()
     folder, copy = tmp_path / "run", tmp_path / "copy"
     with opened(place) as session:
@@ -351,9 +353,42 @@ def test_a_killed_run_is_resumed_once(place, tmp_path):
         assert run.step >= 20 - 2
         assert np.all(spent(session.ledger) <= held)
         assert np.all(np.asarray(job.accounts.spent()) > 0)
-        for stale in (copy, folder):
-            with pytest.raises(ArgumentError, match=r"settled|elsewhere"):
-                on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(stale, resume=True))
+        with pytest.raises(ArgumentError, match="settled, and not with the folder's model"):
+            on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(copy, resume=True))
+        assert clean(session.ledger)
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_a_settled_run_is_loaded_again_and_charges_nobody(place, tmp_path, died):
+    """Its model was paid for: whoever lost it has it from the folder, with its card; nothing more is released."""
+    x, y = records()
+    keep = training.RunFolder(tmp_path / "run", every=4, resume=True)
+    with opened(place) as session:
+        on, paid = training.OnLedger(session.ledger, "m"), network()
+        first = on_ledger(on, ONE, paid)
+        with dies(Killed) if died else nullcontext():
+            first.fit(x, y, IDS, folder=tmp_path / "run", callbacks=[interrupted(6)] if died else [])
+        if died:
+            first = on_ledger(on, ONE, paid)
+            first.fit(x, y, IDS, folder=keep)
+        charged, entries = spent(session.ledger), len(session.ledger.entries())
+        with pytest.raises(ArgumentError, match="records"):
+            on_ledger(on, ONE).fit(x + 1, y, IDS, folder=keep)
+        with pytest.raises(ArgumentError, match="same order"):
+            on_ledger(on, ONE).fit(x, y, IDS[::-1], folder=keep)
+        with pytest.raises(ArgumentError, match="settled"):
+            on_ledger(on, ONE).fit(x, y, IDS, folder=tmp_path / "other")
+        module = network()
+        job = on_ledger(on, ONE, module)
+        for run in job.steps(x, y, IDS, folder=keep):
+            with pytest.raises(LedgerError, match="settled"):
+                run.noisy_sum(correct, sigma=100.0)
+        assert digest(module.parameters()) == digest(paid.parameters()) == session.ledger.consumers["m"].model
+        assert (run.step, job.card()) == (20, first.card())
+        with pytest.raises(LedgerError, match="settled"):
+            job.accounts.charge(Gaussian(1.0), np.ones(N))
+        np.testing.assert_array_equal(spent(session.ledger), charged)
+        assert len(session.ledger.entries()) == entries
         assert clean(session.ledger)
 
 

@@ -110,9 +110,8 @@ class CallbackView:
     def sample_rate(self, value: float) -> None:
         if self.sample_rate is None:
             raise ArgumentError("sample_rate can't be set in a run in which every person takes part in every step")
-        _check.number(sample_rate=value)
-        if not 0 < value <= 1:
-            raise ArgumentError(f"sample_rate={value!r} must be in (0, 1]")
+        _check.positive(sample_rate=value)
+        _check.within(0, 1, sample_rate=value)
         self._current.update(sample_rate=float(value))
 
     @property

@@ -212,7 +212,7 @@ class Folder:
 
     def _check_process(self) -> None:
         if not self._lock.held:
-            raise DataError(f"folder={str(self.path)!r} belongs to the process that this one was forked from")
+            raise DataError(f"folder={str(self.path)!r} is closed, or belongs to the process before a fork")
 
     def _complete_lines(self) -> list[str]:
         """Complete lines; the last one may be cut off by a crash, and then nothing of it was released."""

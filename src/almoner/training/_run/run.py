@@ -233,9 +233,9 @@ class Run:
         """Take the model's step along sums that were released, and count it."""
         self.model.step(noisy, divisor, rate)
         self.sampling.released()
+        if key is not None:  # first: an update that was made is never made again under its name
+            self.keys[key] = self.current.value.step + 1
         self.current.update(step=self.current.value.step + 1, called=0)
-        if key is not None:
-            self.keys[key] = self.current.value.step
 
     def go(
         self, turnouts: Iterable[Turnout], step: Callable[[], Any], after: Callable[[], object], saves: Saves
