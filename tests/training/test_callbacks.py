@@ -66,31 +66,6 @@ def test_a_schedule_takes_a_step_after_each_step_also_in_a_resumed_run(data, tmp
         Schedule(torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([torch.ones(1)], lr=1.0)))
 
 
-def test_a_schedule_that_is_stopped_in_the_middle_takes_each_step_once(data, tmp_path):
-    """Ctrl-C after it moved the rate, and before that was noted: the resumed run has the rates of one never stopped."""
-
-    class Stopped(torch.optim.lr_scheduler.ExponentialLR):
-        def state_dict(self):
-            if self.last_epoch in stops:
-                raise KeyboardInterrupt
-            return super().state_dict()
-
-    stops = [4]
-
-    def last_rate(folder):
-        module = network()
-        optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
-        options = {"max_grad_norm": 1.0, "divisor": N, "steps": 6}
-        made = training.Trainer(module, BY_RECORD, optimizer, filters.Gaussian(mu=1.0), **options)
-        made.fit(*data, callbacks=[Schedule(Stopped(optimizer, 0.5))], folder=folder)
-        return optimizer.param_groups[0]["lr"]
-
-    with pytest.raises(KeyboardInterrupt):
-        last_rate(tmp_path)
-    stops.clear()
-    assert last_rate(training.RunFolder(tmp_path, resume=True)) == 0.5**6
-
-
 def test_a_moving_average_is_that_of_the_iterates(data):
     """With weights that begin small, and kept in the history."""
     average, iterates = MovingAverage(0.5), []

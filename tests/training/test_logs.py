@@ -9,9 +9,15 @@ import torch
 from almoner import errors, filters, training
 from almoner.training._records import correct
 from almoner.training.callbacks import Log, TensorBoard
+from almoner.training.stopping import Dropouts, Tree
 from training_runs import N, dies, records, trainer
 
 BUDGET = filters.Gaussian(epsilon=1.0, delta=1e-5)
+
+
+def counted(people):
+    """Accounts with noisy counts of who drops out, whose price is booked before the first step."""
+    return Dropouts(people, Tree(5, 30.0))
 
 
 def asking(run):
@@ -54,9 +60,12 @@ def test_a_log_is_gone_on_with_by_a_run_that_was_killed_before_it_was_saved_agai
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file)) if suffix == ".csv" else [json.loads(line) for line in file]
     assert [int(row["step"]) for row in rows] == [1, 2, 1, 2, 3, 4, 5]
-    asked = [lambda run: run.step or run.noisy_sum(correct, sigma=200.0), Log(path)]  # asks before the first step
-    with pytest.raises(errors.ArgumentError, match="exists already"):
-        trainer(BUDGET.fresh(), steps=5).fit(*records(), callbacks=asked)
+    log = Log(path)
+    for before, watch in ((lambda run: run.step or run.noisy_sum(correct, sigma=200.0), None), (print, counted)):
+        for callback in (log, lambda run: Log(path)(run)):
+            with pytest.raises(errors.ArgumentError, match="exists already"):
+                trainer(BUDGET.fresh(), steps=5).fit(*records(), callbacks=[before, callback], watch=watch)
+    assert path.read_text().count("\n") == 7 + (suffix == ".csv")
 
 
 def test_wrong_logs_are_refused(tmp_path):

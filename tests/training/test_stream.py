@@ -2,6 +2,8 @@
 
 import copy
 import json
+import sys
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +14,7 @@ from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import callbacks
 from almoner.training._run import models
 from almoner.training._run.models import noise_generator
-from almoner.training._run.run import CurrentState
+from almoner.training._run.run import Run
 from forks import needs_fork, raises_in_fork
 from gradient_modules import naive
 from training_runs import BY_RECORD, dies, network
@@ -235,26 +237,25 @@ def test_an_update_with_a_key_is_made_once(tmp_path):
             second.update(*records(2), divisor=4.0, key=7)
 
 
-def test_an_update_that_is_stopped_as_it_ends_is_not_made_again_under_its_key(monkeypatch):
-    """Ctrl-C once the model has moved: whoever asks for that update again pays nothing, and nothing moves."""
-    module = network()
-    job = stream(module)
-    counted = CurrentState.update
+@pytest.mark.parametrize("line", range(1, 7))
+def test_an_update_is_counted_and_named_at_once(line):
+    """Ctrl-C at any line of its end: the update has its number and its key, or neither."""
+    job, lines = stream(), []
 
-    def stopped(current, **changes):
-        if "step" in changes:
+    def interrupt(_frame, event, _argument):
+        lines.append(event)
+        if lines.count("line") == line and event == "line":
             raise KeyboardInterrupt
-        counted(current, **changes)
+        return interrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(CurrentState, "update", stopped)
-        with pytest.raises(KeyboardInterrupt):
+    sys.settrace(lambda frame, *_: interrupt if frame.f_code is Run.follow.__code__ else None)
+    try:
+        with pytest.raises(KeyboardInterrupt) if line < 6 else nullcontext():
             job.update(*records(0), divisor=4.0, key="monday")
-    moved, spent = flat(module), job.accounts.spent(["bob"])
-    assert spent > 0
-    job.update(*records(0), divisor=4.0, key="monday")
-    assert torch.equal(flat(module), moved)
-    assert job.accounts.spent(["bob"]) == spent
+    finally:
+        sys.settrace(None)
+    assert lines.count("line") == min(line, 5)  # the last case runs them all
+    assert job._run.keys == ({"monday": 1} if job.number else {})
 
 
 @pytest.mark.parametrize("when", ["announced", "charged"])
@@ -464,8 +465,8 @@ def test_a_card_states_the_divisor_of_the_last_update_also_after_a_resume(tmp_pa
 @pytest.mark.parametrize(
     ("sampling", "words"),
     [
-        (training.FixedBatches(5), "takes everybody who is there"),
-        (training.Poisson(0.5), "takes everybody who is there"),
+        (training.FixedBatches(5), "takes all who are there"),
+        (training.Poisson(0.5), "takes all who are there"),
         (training.FullBatch(pace=0.5), "no last step"),
     ],
 )

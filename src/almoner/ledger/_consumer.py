@@ -83,14 +83,14 @@ class Consumer(Uncopyable):
         self.number, self.settled, self.lock = 0, False, RLock()
         self._people: list[Person] = []
 
-    def reserve(self, people: Sequence[object], units: int, *, delta: float = 0.0, begun: bool = False) -> Self:
+    def reserve(self, people: Sequence[object], units: int, *, delta: float = 0.0, ended: bool = False) -> Self:
         """Reserve, in one transaction, what a training may cost each person: the units, or what that person has left.
 
         Args:
             people: who is in the training, each once, named as the ledger names people; private.
             units: the most that it may cost a person, in the ledger's measure; public.
             delta: what it costs beside its price, public, of what the ledger declares as ``keys_delta``.
-            begun: this process has the state of a training of this key. One that is settled may be read, not charged.
+            ended: this process has the end of a training of this key: if it is settled it is read, and charges nobody.
 
         Raises:
             ArgumentError: the key was used, by another training or question; or this training went on somewhere else,
@@ -109,7 +109,7 @@ class Consumer(Uncopyable):
 
         def work(transaction: Transaction, offer: TableOffer) -> object:
             if transaction.find(self.key) is not None:
-                self.settled = self._is_settled(transaction.consumers.get(self.key), order, begun=begun)
+                self.settled = self._is_settled(transaction.consumers.get(self.key), order, ended=ended)
                 claimed = {"kind": "claimed", "training": self.key}
                 return self.settled or transaction.append(claimed, {"claim": self.claim})
             terms = self._terms(transaction, int(units))
@@ -334,11 +334,11 @@ class Consumer(Uncopyable):
         now = transaction.consumers.get(self.key)
         return not self.settled and now is not None and (now.claim, now.updates) == (self.claim, self.number)
 
-    def _is_settled(self, now: ConsumerState | None, order: str, *, begun: bool) -> bool:
+    def _is_settled(self, now: ConsumerState | None, order: str, *, ended: bool) -> bool:
         """Refuse a key that is no open training's with an earlier claim; and other people, as accounts go by order."""
         if now is None or (now.kind, now.analyst, now.purpose) != ("training", self._analyst, self._purpose):
             self._refuse("was used for another question, training, analyst or purpose: choose another")
-        settled = begun and now.state == "settled"
+        settled = ended and now.state == "settled"
         if now.state != "open" and not settled:
             self._refuse(f"names a training that was {now.state}: choose another key for another training")
         if now.claim not in self._earlier and not settled:

@@ -13,7 +13,7 @@ Names and symbols
 Source: theory 5.1 to 5.3, 5.10, 5.12; docs/proofs/one-account.md
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -114,8 +114,11 @@ def reserve_on_ledger(
     *,
     folder: Any = None,
     begun: bool = False,
+    ended: Sequence[Any] | None = None,
 ) -> "LedgerRun | None":
     """The reservation of a run on its ledger, whose claims a folder keeps; None where it is on no ledger.
+
+    ``ended``: the parameters in the folder of a run that is over, public: if it is settled, it may be read again.
 
     Raises ArgumentError where it was on one and goes on without, or ids, (count,) private, are not those of the people.
     """
@@ -129,7 +132,7 @@ def reserve_on_ledger(
         return LedgerRun(on, ids, budget)
     earlier, claim = folder.claims(), new_claim()
     folder.claim(claim)
-    run = LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun)
+    run = LedgerRun(on, ids, budget, claim=claim, earlier=earlier, begun=begun, ended=ended)
     folder.confirm = lambda: run.renew(folder)
     return run
 
@@ -155,6 +158,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
         claim: str | None = None,
         earlier: Collection[str] = (),
         begun: bool = False,
+        ended: Sequence[Any] | None = None,
     ) -> None:
         self._budget, self._resumable = budget, claim is not None
         self._ledger, self._owned = on.opened()
@@ -168,7 +172,12 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
                     "another ledger or an older copy of it, or the training had another number of processes"
                 )
             self._hold = on.consumer(self._ledger, claim=claim, earlier=earlier, described={"budget": repr(budget)})
-            self._hold.reserve(ids, -(-self._limit // self._units_per_ledger_unit), delta=delta, begun=begun)
+            self._hold.reserve(
+                ids, -(-self._limit // self._units_per_ledger_unit), delta=delta, ended=ended is not None
+            )
+            self.settled = self._hold.settled
+            if self.settled and digest(ended or ()) != self._ledger.consumers[on.key].model:
+                raise ArgumentError(f"key={on.key!r}: it is settled, and not with the model that is in the folder")
         except BaseException:
             self._close()
             raise
@@ -182,16 +191,14 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
         """At which the budget is stated: its own, or else the ledger's. Public."""
         return self._budget.delta or self._ledger.terms.delta or 1e-6
 
-    def accounts(self, saved: Filter | None = None, model: Iterable[Any] = ()) -> Filter:
-        """Accounts to charge, fresh or a folder's; ArgumentError: not as was reserved, or of another settled model."""
-        if self._hold.settled and digest(model) != self._ledger.consumers[self._hold.key].model:
-            raise ArgumentError(f"folder: training {self._hold.key!r} is settled, and not with the folder's model")
+    def accounts(self, saved: Filter | None = None) -> Filter:
+        """Accounts to charge, fresh or a folder's; ArgumentError where its budgets are not what was reserved."""
         shares = self._shares()
         if saved is None:
             self._accounts = Filter(len(shares), self._budget.fresh(), shares=shares)
         else:
             state = saved.state()
-            if not (self._hold.settled or np.array_equal(state.get("shares", ()), shares)):
+            if not (self.settled or np.array_equal(state.get("shares", ()), shares)):
                 raise ArgumentError("ledger: it reserved other budgets than the folder's")
             self._accounts = Filter.from_state(state)
         self._accounts.charge_within(self._hold, whole=self._ledger.periods is None)
@@ -218,7 +225,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
             outcome = {"model": digest(model), "outcome": told}
         with self._hold.lock:
             charged = 0 * self._hold.units if self._accounts is None else self._accounts.charged_units()
-            if not self._hold.settled:  # before this process began, which only read it
+            if not self.settled:
                 units = -(-charged // self._units_per_ledger_unit)
                 self._hold.settle(np.minimum(units, self._hold.units), public=outcome)
 
@@ -259,7 +266,7 @@ def _measured(budget: filters.Filter, ledger: Ledger) -> tuple[int, float]:
     raise Unsupported(f"budget={budget!r}: this ledger counts {measure}, which needs {what}")
 
 
-def digest(arrays: Iterable[Any]) -> str:
+def digest(arrays: Sequence[Any]) -> str:
     """SHA-256 over the numbers of a model, by which the record knows it. Public."""
     sum_ = sha256()
     for array in arrays:

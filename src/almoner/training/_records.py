@@ -284,9 +284,7 @@ def as_records(inputs: object, targets: object, dtype: torch.dtype) -> tuple[Inp
 def _whole(loader: "data.DataLoader[Any]") -> Any:
     """The data set of a loader that gives each record once; its batches are not used."""
     if loader.drop_last:
-        raise ArgumentError(
-            "inputs: this DataLoader drops records (drop_last=True): give its dataset, or drop_last=False"
-        )
+        raise ArgumentError("inputs: this loader drops records (drop_last=True): give its dataset, or drop_last=False")
     sampler = loader.sampler
     once = isinstance(sampler, data.SequentialSampler) or (
         isinstance(sampler, data.RandomSampler)

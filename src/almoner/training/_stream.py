@@ -289,9 +289,7 @@ def _check_for_stream(sampling: Sampling | FixedBatches, compute: Compute, besid
         checked_sampling(sampling)
     everybody = isinstance(sampling, Sampling) and sampling.rate is None and not sampling.own_samples
     if not everybody or sampling.extra_steps or getattr(sampling, "slots", 0):
-        raise Unsupported(
-            f"sampling={sampling!r}: a stream takes everybody who is there: sampling=training.FullBatch()"
-        )
+        raise Unsupported(f"sampling={sampling!r}: a stream takes all who are there: sampling=training.FullBatch()")
     if isinstance(sampling, FullBatch) and sampling.pace != 1:
         raise Unsupported("sampling: a stream has no last step to pace for: training.FullBatch(spread=4)")
     if compute.group is not None:

@@ -226,7 +226,8 @@ class Trainer(OfModule):
                 opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
                 loaded = None if opened is None else stack.enter_context(closing(opened)).load()
                 on, ids, budget = self._ledger, records.ids if self._ledger else None, settings.budget
-                held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, begun=loaded is not None)
+                known: dict[str, Any] = {"begun": loaded is not None, "ended": self._ended(loaded)}
+                held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, **known)
                 self._held = None if held is None else stack.enter_context(held)
                 run = self._built(records, sampling, watch, shares, opened, interruptions, resumed=loaded is not None)
                 own = self._given if self._ledger is None and loaded is None else None
@@ -236,7 +237,7 @@ class Trainer(OfModule):
                 elif isinstance(own, filters.Filter):
                     own.refuse_if_given()
             self._resume(run, loaded)
-            if watch.counting is not None:
+            if watch.counting is not None and run.current.value.reason is None:
                 gate = put_in_front(watch.counting, run.book, sampling, settings, processes)
                 self._view.counting = gate.answer
             if isinstance(own, filters.Filter):
@@ -402,6 +403,11 @@ class Trainer(OfModule):
 
     def _resume(self, run: Run, loaded: Any) -> None:
         """Go on from what was loaded, if anything was; all processes with one model."""
+        if self._held is not None and self._held.settled:  # the folder is read, and not written
+            run.folder = run.book.folder = None
+            run.resume(*loaded)
+            run.book.accounts = self._held.accounts(run.book.accounts)
+            return
         processes, folder, sharded = self._processes, run.folder, self._gradients.shards.mesh is not None
         own: Any = None if loaded is None or folder is None else (folder.numbers(), len(loaded[1]))
         told: list[Any] = [own] if processes.single else processes.all_gather(own)
@@ -427,7 +433,13 @@ class Trainer(OfModule):
         if isinstance(run.sampling, BatchContributions) and not processes.single:
             run.sampling.begin_afresh(run.current.value.step)
         if self._held is not None:
-            run.book.accounts = self._held.accounts(run.book.accounts, map(whole, self._module.parameters()))
+            run.book.accounts = self._held.accounts(run.book.accounts)
+
+    def _ended(self, loaded: Any) -> list[Any] | None:
+        """The parameters in the folder of a run that is over; None: it goes on, or it is one process's of several."""
+        if loaded is None or loaded[0]["run"]["reason"] is None or not self._processes.single:
+            return None
+        return [loaded[0]["model"]["module"].get(name, 0.0) for name, _ in self._module.named_parameters()]
 
     def _accounts(self, count: int, shares: Any, *, resumed: bool) -> Any:
         settings = self._settings

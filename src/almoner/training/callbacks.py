@@ -110,7 +110,8 @@ class Schedule:
                 f"scheduler={type(scheduler).__name__} must be one of torch.optim.lr_scheduler that needs no loss: "
                 "a loss of the records is private"
             )
-        self._scheduler, self._step = scheduler, 0
+        self._scheduler = scheduler
+        self._step: int | None = None
 
     def began(self, run: CallbackView) -> None:
         """Go on where a resumed run was."""
@@ -119,13 +120,13 @@ class Schedule:
         self._step = run.step
         if "schedule" in run.history:
             self._scheduler.load_state_dict(dict(run.history["schedule"]))
-            for group, rate in zip(run.optimizer.param_groups, self._scheduler.get_last_lr(), strict=True):
-                group["lr"] = rate  # it may have moved once more, before that was noted
             self._step = -1  # it is called with steps that it has not seen
 
     def __call__(self, run: CallbackView) -> None:
         """Take a step of the schedule after a step of the training."""
-        if run.step > self._step:
+        if self._step is None:
+            self.began(run)
+        if self._step is not None and run.step > self._step:
             self._scheduler.step()
         self._step = run.step
         state = self._scheduler.state_dict()
@@ -224,6 +225,8 @@ class MovingAverage:
     def __call__(self, run: CallbackView) -> None:
         """Take an iterate into the average."""
         averaged = run.history.setdefault("moving average", {})
+        if self._module is None:
+            self.began(run)
         if run.step > self._step:
             decay = min(self._decay, (1 + run.step) / (10 + run.step))
             with torch.no_grad():
@@ -267,16 +270,19 @@ class Log:
         if self._path.suffix not in (".csv", ".jsonl"):
             raise ArgumentError(f"path={str(path)!r} must end in .csv or .jsonl")
         _check.whole(1, every=every)
-        self._names, self._every = (*self.COLUMNS, *names), every
+        self._names, self._every, self._begun = (*self.COLUMNS, *names), every, False
 
     def began(self, run: CallbackView) -> None:
-        """Refuse the log of another run; one that goes on has released something, though it may stand at step 0."""
+        """Refuse the log of another run, and note in the run's history, and so in its folder, that this one is its."""
         with self._path.open("a") as file:
-            if file.tell() and not run.released:
+            if file.tell() and not run.step and f"log {self._path}" not in run.history:
                 raise ArgumentError(f"path={str(self._path)!r} exists already: the log of another run")
+        run.history[f"log {self._path}"] = self._begun = True
 
     def __call__(self, run: CallbackView) -> None:
         """Write a row, when one is due."""
+        if not self._begun:
+            self.began(run)
         if run.step and (run.step % self._every == 0 or run.step == run.last or run.reason is not None):
             with self._path.open("a", newline="", encoding="utf-8") as file:
                 if self._path.suffix == ".jsonl":

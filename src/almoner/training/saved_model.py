@@ -130,17 +130,13 @@ def train(
     from almoner.training._linear.estimator import LogisticRegression
 
     if tune is not None and (observe is not None or ledger is not None):
-        raise ArgumentError(
-            "tune: no observe, which would tell the number of runs, and no ledger, which has no such price"
-        )
+        raise ArgumentError("tune: no observe, which tells the number of runs, and no ledger, which has no such price")
     features, codes, table = _labelled(data, schema, skip_rows, blanks=ledger is None)
     held_out = None if test is None else _labelled(test, schema, test_skip_rows)  # refused before anything is trained
     judges = None  # the people of another file: features, classes, and whose row each is; private
     if tune is not None and tune.on is not None:
         if Path(tune.on).resolve() == Path(data).resolve():
-            raise ArgumentError(
-                f"{tune.on} is the file that is trained on: without it the same people pay for the scores"
-            )
+            raise ArgumentError(f"{tune.on} is the file trained on: without it the same people pay for the scores")
         *judged, others = _labelled(tune.on, schema, tune.skip_rows)
         judges = (*judged, tables.owners(others, schema))
     owners, classes = tables.owners(table, schema), range(len(schema.classes))
@@ -197,9 +193,7 @@ def train_to_folder(
     Source: theory 4.3, 5.1, 5.3 and 5.7.
     """
     if keep_accounts and options.get("tune") is not None:
-        raise ArgumentError(
-            "keep_accounts: accounts of the best run alone would understate what people paid for all runs"
-        )
+        raise ArgumentError("keep_accounts: accounts of the best run alone would understate what people paid for all")
     if keep_accounts and not options.get("individual", True):
         raise ArgumentError("keep_accounts needs individual=True: else all are charged the same, as the card says")
     check_places(out, force=force, keep_accounts=keep_accounts)

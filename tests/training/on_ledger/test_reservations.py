@@ -21,6 +21,7 @@ from almoner.training._records import correct
 from almoner.training._run.models import Processes
 from almoner.training._run.settings import Watched
 from almoner.training.correlated import Banded
+from almoner.training.stopping import Dropouts, Tree
 from terms import grouped
 from training_runs import BY_RECORD, N, dies, network, records, trainer
 
@@ -353,7 +354,7 @@ def test_a_killed_run_is_resumed_once(place, tmp_path):
         assert run.step >= 20 - 2
         assert np.all(spent(session.ledger) <= held)
         assert np.all(np.asarray(job.accounts.spent()) > 0)
-        with pytest.raises(ArgumentError, match="settled, and not with the folder's model"):
+        with pytest.raises(ArgumentError, match="was settled: choose another key"):
             on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(copy, resume=True))
         assert clean(session.ledger)
 
@@ -378,17 +379,21 @@ def test_a_settled_run_is_loaded_again_and_charges_nobody(place, tmp_path, died)
             on_ledger(on, ONE).fit(x, y, IDS[::-1], folder=keep)
         with pytest.raises(ArgumentError, match="settled"):
             on_ledger(on, ONE).fit(x, y, IDS, folder=tmp_path / "other")
+        kept = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.name != "claims"}
         module = network()
         job = on_ledger(on, ONE, module)
         for run in job.steps(x, y, IDS, folder=keep):
             with pytest.raises(LedgerError, match="settled"):
                 run.noisy_sum(correct, sigma=100.0)
-        assert digest(module.parameters()) == digest(paid.parameters()) == session.ledger.consumers["m"].model
+        assert (
+            digest(list(module.parameters())) == digest(list(paid.parameters())) == session.ledger.consumers["m"].model
+        )
         assert (run.step, job.card()) == (20, first.card())
         with pytest.raises(LedgerError, match="settled"):
             job.accounts.charge(Gaussian(1.0), np.ones(N))
         np.testing.assert_array_equal(spent(session.ledger), charged)
         assert len(session.ledger.entries()) == entries
+        assert {path: path.read_bytes() for path in kept} == kept
         assert clean(session.ledger)
 
 
@@ -412,6 +417,34 @@ def test_a_run_whose_checkpoint_went_on_elsewhere_releases_nothing_more(server, 
             on_ledger(on, ONE).fit(x, y, IDS, folder=training.RunFolder(folder, every=2), callbacks=[stolen])
         assert steps[-1] == 8
         assert clean(session.ledger)
+
+
+def test_a_folder_with_another_model_than_the_settled_one_is_refused(tmp_path):
+    """Each of two ledgers has settled the same key, for other noise: a folder is of one of them."""
+    x, y = records()
+    for name in ("l", "other"):
+        opened(tmp_path / name).close()
+        on_ledger(training.OnLedger(tmp_path / name, "m"), ONE).fit(x, y, IDS, folder=tmp_path / f"{name} run")
+    for name, folder, matches in (("l", "other run", False), ("other", "l run", False), ("l", "l run", True)):
+        on, keep = training.OnLedger(tmp_path / name, "m"), training.RunFolder(tmp_path / folder, resume=True)
+        with nullcontext() if matches else pytest.raises(ArgumentError, match="not with the model"):
+            on_ledger(on, ONE).fit(x, y, IDS, folder=keep)
+
+
+def test_a_settled_run_that_counted_dropouts_is_loaded_and_does_not_count_again(tmp_path):
+    """What was booked for counting is paid, and no step is left to count at."""
+    x, y = records()
+    with opened(tmp_path / "l") as session:
+        on, watch = training.OnLedger(session.ledger, "m"), lambda people: Dropouts(people, Tree(20, 30.0))
+        given = {"folder": tmp_path / "run", "watch": watch}
+        first = on_ledger(on, ONE, paid := network())
+        first.fit(x, y, IDS, **given)
+        charged = spent(session.ledger)
+        job = on_ledger(on, ONE, module := network())
+        job.fit(x, y, IDS, **given | {"folder": training.RunFolder(tmp_path / "run", resume=True)})
+        assert digest(list(module.parameters())) == digest(list(paid.parameters()))
+        assert job.card() == first.card()
+        np.testing.assert_array_equal(spent(session.ledger), charged)
 
 
 def test_a_checkpoint_on_another_ledger_is_refused(tmp_path):

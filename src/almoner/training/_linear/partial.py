@@ -70,9 +70,7 @@ class Stream:
             yield
             return
         if new and (self.path / "state.npz").exists():
-            raise ArgumentError(
-                f"folder={str(self.path)!r} holds a model already: go on with it by LogisticRegression.resume"
-            )
+            raise ArgumentError(f"folder={str(self.path)!r} holds a model already: go on by LogisticRegression.resume")
         with closing(Folder(self.path, KIND, resume=not new)) as folder:
             made, found = self.run.current.value.step, folder.number()
             if found != made:
@@ -113,7 +111,8 @@ class Stream:
         except BaseException:
             if self.ledger is None:  # what is not kept is told to nobody
                 run.model.load({"parameters": parameters})
-                run.current.value, run.keys = state, keys
+                run.current.value = state
+            run.keys = keys  # the model does not show it: it is not done
             raise
 
 
@@ -303,9 +302,7 @@ class PartialFit:
         if on is None:
             return plan("gaussian", **settings, counted=False)
         if settings["epsilon"] is not None:
-            raise ArgumentError(
-                f"epsilon={settings['epsilon']!r} must be None with ledger=: people pay with what they have left there"
-            )
+            raise ArgumentError(f"epsilon={settings['epsilon']!r} must be None with ledger=, which has the budget")
         given = settings["noise_multiplier"] is not None
         planned = plan("gaussian", **(settings if given else settings | {"noise_multiplier": 1.0}), counted=False)
         step, budget, clip = planned.step, on.budget, planned.step.sensitivity

@@ -303,9 +303,7 @@ class PrivateSearch(Copied, BaseEstimator):  # type: ignore[misc]
         """The least noise with which the best of such runs costs no more than was promised."""
         left = self.delta - tuning.MISSED * (1 + exp(min(self.epsilon, 700.0)))
         if not left > 0:
-            raise ArgumentError(
-                f"delta={self.delta!r} must be above {self.delta - left:.3g} at epsilon={self.epsilon!r}"
-            )
+            raise ArgumentError(f"delta={self.delta!r} must exceed {self.delta - left:.3g} at epsilon={self.epsilon!r}")
 
         def fits(noise: float) -> bool:
             return tuning.epsilon(self._best(one_run(noise)), delta=left) <= self.epsilon

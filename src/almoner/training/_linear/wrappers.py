@@ -177,9 +177,7 @@ class Bounds:
     def scaled(self, X: Any) -> NDArray[np.float64]:
         """Records (rows, features) within the bounds, scaled."""
         if hasattr(X, "tocsr"):
-            raise ArgumentError(
-                "bounds_X: X is sparse, and would not stay so. Scale it yourself, and leave bounds_X out"
-            )
+            raise ArgumentError("bounds_X: X is sparse and would not stay so. Scale it yourself and leave bounds_X out")
         return np.asarray((np.clip(X, self.low, self.high) - self._middle) / self._half)
 
     def unscaled(self, weights: Any, constants: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -481,9 +481,7 @@ class Tape:
         self, name: str, outputs: Sequence[Tensor], make: Make, read: Sequence[Tensor], gave: Sequence[Any], axes: Any
     ) -> None:
         def refuse(*_: Tensor | None) -> ParameterFactors:
-            raise Unsupported(
-                f"module: layer {name!r} has an input or output in which it is not known which rows are of which record"
-            )
+            raise Unsupported(f"module: in an input or output of layer {name!r} rows are of records that are not known")
 
         refused = None in gave and axes is None
         edges, read = [get_gradient_edge(part) for part in outputs], () if refused else read
