@@ -298,6 +298,24 @@ def test_a_call_with_a_key_is_made_once(tmp_path, crash, quiet, name, when):
         assert clean(book)
 
 
+def test_a_call_that_could_not_be_kept_does_not_seem_to_be_made(tmp_path, crash, quiet):
+    """The ledger charged it, and the model does not show it: asked again by its key it is refused, not passed over."""
+    with opened(tmp_path / "l") as session:
+        fitted = call(on_ledger(), 0, key="day 0", ledger=OnLedger(session.ledger, "risk"), folder=tmp_path / "m")
+        before = fitted.coef_.copy()
+        crash("save", "before")
+        with pytest.raises(KeyboardInterrupt):
+            call(fitted, 1, key="day 1")
+        paid = charged(session.ledger)
+        with pytest.raises(ArgumentError, match=r"Go on by LogisticRegression\.resume"):
+            call(fitted, 1, key="day 1")
+        np.testing.assert_array_equal(fitted.coef_, before)
+        assert charged(session.ledger) == paid
+        again = LogisticRegression.resume(tmp_path / "m", ledger=OnLedger(session.ledger, "risk"))
+        assert call(again, 1, key="day 1").n_iter_ == 2
+        assert charged(session.ledger) == paid
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_call_with_a_key_is_made_once_without_a_ledger(tmp_path, crash, quiet, when):
     """In the process that broke and in another one: parameters and accounts are those of two calls."""
