@@ -50,7 +50,11 @@ MORE = {
     "feldman_zrnic_2021/stopping.py": [["--seeds", "10"], ["--seeds", "1", "--mnist"]],
     "koskela_2023/mimic.py": [],
     "koskela_2023/section6.py": [[], ["--paper-size"]],
-    "lecuyer_2021/finetune.py": [[], ["--part", "whole network", "--seeds", "1", "--work", "finetune-checkpoints"]],
+    "lecuyer_2021/finetune.py": [
+        [],
+        ["--part", "last layer on moved images"],
+        ["--part", "whole network", "--seeds", "1", "--work", "finetune-checkpoints"],
+    ],
 }
 """The calls of a whole run, where they are not one without options: mimic.py is for those who have the data."""
 

@@ -2,20 +2,22 @@
 
     python experiments/lecuyer_2021/finetune.py            # the last layer
     python experiments/lecuyer_2021/finetune.py --tune     # the learning rates, on training people alone
+    python experiments/lecuyer_2021/finetune.py --part "last layer on moved images"
     python experiments/lecuyer_2021/finetune.py --part "whole network" --seeds 1 --work FOLDER --until 2   # then more
     python experiments/lecuyer_2021/finetune.py --quick    # few people, few steps, for continuous integration
 
 A network that was trained on ImageNet is fine-tuned by DP-SGD on the 50,000 training images of CIFAR-10 in the paper's
 regime: sampling rate 512/50000, 98 steps an epoch, 50 epochs, clip 1, momentum 0.9, delta = 1e-6, and noise multiplier
 1, or 2 and then 0.1 less after each epoch without a significant increase. Its packages are named in imagenet.py; its
-features of all images are computed once, in a quarter of an hour of one core or more, and kept. Every run goes on to
-the end of its plan, so that the page can say what stopping saved and what it lost: what is known after each epoch is
-noted, with both bounds of the odometer, and so is the moment at which `EarlyStopping` says stop. Each finished run is
-added to experiments/results/finetune.jsonl at once, and a run that is there is not repeated. An epoch of the whole
-network takes half an hour of one core: with --work a run that was killed goes on, and one that ended by --until takes
-more epochs. The table and the figure are made from that file (--page alone makes them again). The noise is seeded, so
-these models are not private: experiments on public data. A seed repeats a run on the same machine with the same
-versions; elsewhere roundings differ, and numbers do within the spread of the seeds.
+features of all images are computed once, in a quarter of an hour of one core or more, and kept; those of four moved
+copies of the training images take an hour more (`--part "last layer on moved images"`). Every run goes on to the end of
+its plan, so that the page can say what stopping saved and what it lost: what is known after each epoch is noted, with
+both bounds of the odometer, and so is the moment at which `EarlyStopping` says stop. Each finished run is added to
+experiments/results/finetune.jsonl at once, and a run that is there is not repeated. An epoch of the whole network takes
+half an hour of one core: with --work a run that was killed goes on, and one that ended by --until takes more epochs.
+The table and the figure are made from that file (--page alone makes them again). The noise is seeded, so these models
+are not private: experiments on public data. A seed repeats a run on the same machine with the same versions; elsewhere
+roundings differ, and numbers do within the spread of the seeds.
 """
 
 import argparse
@@ -47,10 +49,15 @@ from imagenet import Images  # noqa: E402
 from policies import accuracy, planned_epsilon, spread  # noqa: E402
 from replay import curves  # noqa: E402
 
-PARTS, NOISES = ("last layer", "whole network"), ("noise 1", "falling noise")
-RATES = {"last layer": 0.05, "whole network": 0.01}
-"""Learning rates: the first chosen by --tune, the second his."""
-TRIED = {"last layer": (0.002, 0.005, 0.01, 0.02, 0.05), "whole network": (0.005, 0.01, 0.02)}
+LAYER, MOVED, NETWORK = "last layer", "last layer on moved images", "whole network"
+"""What is trained. The network sees images that are moved at random in each step. So the last layer is trained on moved
+images, too: the control that tells what training the rest has brought."""
+COPIES = 4
+"""So many moved copies of each image, for the last layer: in each step one of them, drawn at random, is taken."""
+PARTS, NOISES = (LAYER, MOVED, NETWORK), ("noise 1", "falling noise")
+RATES = {LAYER: 0.05, MOVED: 0.05, NETWORK: 0.01}
+"""Learning rates: the last layer's chosen by --tune on images that are not moved, the network's his."""
+TRIED = {LAYER: (0.002, 0.005, 0.01, 0.02, 0.05), MOVED: (0.02, 0.05), NETWORK: (0.005, 0.01, 0.02)}
 
 
 @dataclass(frozen=True)
@@ -119,14 +126,28 @@ class Noting:
         run.history.setdefault("stopped", [reason, run.step])
 
 
+class First(nn.Module):
+    """The features that come first, of those of an image and its moved copies: (n, 1 + copies, features)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, features)"""
+        return x[:, 0]
+
+
+def one_of_the_copies(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Each image's features of one of its moved copies, drawn at random, come first."""
+    drawn = torch.randint(1, x.shape[1], (len(x),), generator=generator)
+    return torch.cat([x[torch.arange(len(x)), drawn].unsqueeze(1), x[:, 1:]], 1)
+
+
 def start(part: str, size: Size, network: nn.Module, known: tuple[Images, Images], seed: int) -> Any:
     """The module to train, with a last layer of zeros, and the features or images that it is trained and tested on."""
     torch.manual_seed(seed)
     last = nn.Linear(network.count, 10)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    if part == "last layer":
-        return last, *known
+    if part != NETWORK:
+        return last if part == LAYER else nn.Sequential(First(), last), *known
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module = nn.Sequential(copy.deepcopy(network), last).to(device)
     return module, *(images.to(device) for images in known)
@@ -152,7 +173,7 @@ def run(
         work: the folder, private; None: none.
     """
     module, train, test = start(part, size, network, known, seed)
-    falling, whole = noise == "falling noise", part == "whole network"
+    falling, moves = noise == "falling noise", {NETWORK: shifted_and_flipped(4), MOVED: one_of_the_copies}
     stopping = callbacks.EarlyStopping(
         patience=size.patience,
         every=size.epoch,
@@ -173,7 +194,7 @@ def run(
             looks.append([now.step // size.epoch, now.noise_multiplier, count, *bounds])
             looks[-1].append(accuracy(module, test.x, test.y))
             looks[-1] = [float(f"{value:.6g}") for value in looks[-1]]
-            if whole:
+            if part == NETWORK:
                 print(f"  {part}, {noise}, seed {seed}:", looks[-1], f"{history['seconds']:.0f} s", flush=True)
         if until is not None and len(looks) >= until:
             raise Enough
@@ -182,7 +203,6 @@ def run(
         by=size.by, least=size.least, every=1, epoch=size.epoch, sigma=size.sigma
     )
     going_on = journal.resuming(work, seed)
-    crops = Views(shifted_and_flipped(4), count=1, seed=seed)
     trainer = training.Trainer(
         module,
         nn.CrossEntropyLoss(reduction="none"),
@@ -194,7 +214,7 @@ def run(
         individual=False,
         noise_multiplier=size.first if falling else size.least,
         sampling=training.Poisson(size.rate),
-        compute=training.Compute(views=crops) if whole else None,
+        compute=training.Compute(views=Views(moves[part], count=1, seed=seed)) if part in moves else None,
         seed=going_on["seed"],
     )
     with suppress(Enough):
@@ -335,15 +355,20 @@ def data(part: str, size: Size, network: nn.Module, *, quick: bool) -> tuple[Ima
     x_test, y_test = cifar10("test")
     x, y = (x_test[size.tests :], y_test[size.tests :]) if quick else cifar10("train")
 
-    def made(pixels: Any, labels: Any) -> Images:
-        if part == "whole network":
-            return Images(imagenet.scaled(pixels), torch.from_numpy(labels))
+    def made(pixels: Any) -> torch.Tensor:
+        if part == NETWORK:
+            return imagenet.scaled(pixels)
         if quick:
             with torch.no_grad():
-                return Images(network(imagenet.scaled(pixels)), torch.from_numpy(labels))
-        return Images(imagenet.through(network, pixels), torch.from_numpy(labels))
+                return network(imagenet.scaled(pixels))
+        return imagenet.through(network, pixels)
 
-    return made(x[: size.people], y[: size.people]), made(x_test[: size.tests], y_test[: size.tests])
+    x, x_test = x[: size.people], x_test[: size.tests]
+    train, test = made(x), made(x_test)
+    if part == MOVED:
+        train = torch.stack([train, *(made(imagenet.moved(x, seed)) for seed in range(COPIES))], 1)
+        test = test.unsqueeze(1)
+    return Images(train, torch.from_numpy(y[: size.people])), Images(test, torch.from_numpy(y_test[: size.tests]))
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from almoner.errors import DataError
+from almoner.training.gradients.augmentations import shifted_and_flipped
 from almoner.training.images import features
 
 CENTRE, SCALE = 127 / 255, 128 / 255  # as the network was trained
@@ -153,6 +154,13 @@ def through(network: nn.Module, pixels: Any) -> Tensor:
         found.append(np.array(features.cached(Transform(), part, folder, batch=50 if device == "cpu" else 500)))
     network.to("cpu")
     return torch.from_numpy(np.concatenate(found))
+
+
+def moved(pixels: Any, seed: int) -> Any:
+    """(n, 32, 32, 3) images, moved and mirrored at random, as the whole network sees them."""
+    images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    generator = torch.Generator().manual_seed(seed)
+    return shifted_and_flipped(4)(images, generator).permute(0, 2, 3, 1).numpy()
 
 
 def scaled(pixels: Any) -> Tensor:

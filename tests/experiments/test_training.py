@@ -114,6 +114,12 @@ def test_fine_tuning_of_the_whole_network_is_ahead_of_the_last_layer_at_the_same
         assert looks[-1]["accuracy"] > max(look["accuracy"] for look in last_layer)
     assert whole["falling noise"][3]["accuracy"] >= 85
     assert whole["falling noise"][3]["ex-post"] <= 0.7
+    moved = [module.looks_of(row) for row in rows if (row["part"], row["noise"]) == (module.MOVED, "noise 1")]
+    assert len(moved) == len(layers) == 5  # the control: it sees moved images, as the network does
+    for control in moved:
+        for here, there in zip(looks, control, strict=False):
+            assert [here[name] for name in charges] == [there[name] for name in charges]
+            assert here["accuracy"] > there["accuracy"] + 1
     stops = {row["noise"]: module.at(row, "stopped", module.WHOLE) for row in rows if row["part"] == "whole network"}
     for noise, epoch, least, most in (("noise 1", 10, 88, 2.95), ("falling noise", 13, 87, 1.5)):
         assert stops[noise]["epoch"] == epoch
