@@ -9,6 +9,7 @@ import torch
 from almoner import filters, individual, training
 from almoner import mechanisms as m
 from almoner.errors import ArgumentError, Unsupported
+from almoner.training import stopping
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 STEP = m.Gaussian(sigma=40.0)
@@ -199,7 +200,7 @@ def test_counting_dropouts_needs_prices_that_can_be_given_back():
     """A planned budget is refused before anything is booked."""
     people = individual.Filter(10, filters.Planned(PLAN, **BUDGET))
     with pytest.raises(Unsupported, match="given back"):
-        training.stopping.Dropouts(people, training.stopping.SquareRoot(steps=5, sigma=50.0))
+        stopping.Dropouts(people, stopping.SquareRoot(steps=5, sigma=50.0))
     assert not people.spent().any()
 
 

@@ -68,7 +68,7 @@ class Dropouts(StoppingAccounts):
         if not isinstance(counter, Tree | SquareRoot):
             raise ArgumentError(f"counter={counter!r} must be a Tree or a SquareRoot")
         if isinstance(people, individual.Filter) and not people.refundable(counter.mechanism):
-            raise Unsupported(f"people: the price of counting has no exact amount in {people.budget!r}, to give back")
+            raise Unsupported(f"people: the price of counts has no exact amount in {people.budget!r}, to be given back")
         super().__init__(people, counter.mechanism, counter.mechanism.sensitivity, noise, least)
         self._counter, self._step, self._dropped, self._closed = counter, 0, 0, False
         self._errors = counter.errors(self._noise)
