@@ -2,8 +2,6 @@
 
 import copy
 import json
-import sys
-from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +12,6 @@ from almoner import errors, filters, individual, mechanisms, odometers, training
 from almoner.training import callbacks
 from almoner.training._run import models
 from almoner.training._run.models import noise_generator
-from almoner.training._run.run import Run
 from forks import needs_fork, raises_in_fork
 from gradient_modules import naive
 from training_runs import BY_RECORD, dies, network
@@ -235,27 +232,6 @@ def test_an_update_with_a_key_is_made_once(tmp_path):
         assert second.update(*records(2), divisor=4.0, key="tuesday") == 3
         with pytest.raises(errors.ArgumentError, match="key=7"):
             second.update(*records(2), divisor=4.0, key=7)
-
-
-@pytest.mark.parametrize("line", range(1, 7))
-def test_an_update_is_counted_and_named_at_once(line):
-    """Ctrl-C at any line of its end: the update has its number and its key, or neither."""
-    job, lines = stream(), []
-
-    def interrupt(_frame, event, _argument):
-        lines.append(event)
-        if lines.count("line") == line and event == "line":
-            raise KeyboardInterrupt
-        return interrupt
-
-    sys.settrace(lambda frame, *_: interrupt if frame.f_code is Run.follow.__code__ else None)
-    try:
-        with pytest.raises(KeyboardInterrupt) if line < 6 else nullcontext():
-            job.update(*records(0), divisor=4.0, key="monday")
-    finally:
-        sys.settrace(None)
-    assert lines.count("line") == min(line, 5)  # the last case runs them all
-    assert job._run.keys == ({"monday": 1} if job.number else {})
 
 
 @pytest.mark.parametrize("when", ["announced", "charged"])

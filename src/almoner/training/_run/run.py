@@ -233,9 +233,9 @@ class Run:
         """Take the model's step along sums that were released, and count it."""
         self.model.step(noisy, divisor, rate)
         self.sampling.released()
-        counted = replace(self.current.value, step=self.current.value.step + 1, called=0)
-        keys = self.keys if key is None else self.keys | {key: counted.step}
-        self.keys, self.current.value = keys, counted  # together: no signal comes between
+        self.current.update(step=self.current.value.step + 1, called=0)
+        if key is not None:
+            self.keys[key] = self.current.value.step
 
     def go(
         self, turnouts: Iterable[Turnout], step: Callable[[], Any], after: Callable[[], object], saves: Saves

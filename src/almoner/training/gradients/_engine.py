@@ -220,7 +220,7 @@ class Gradients:
         if not self._alone:
             self.shards.reshard()
         if list(map(id, trained_parameters(self._module))) != list(map(id, self._parameters)):
-            raise ArgumentError("module: its trained parameters changed since this was made: freeze layers first")
+            raise ArgumentError("module: its parameters changed since this was made: replace or freeze layers first")
         refuse_precision(self._module)
 
     def _modes_now(self) -> list[Any]:
