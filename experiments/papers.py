@@ -279,8 +279,9 @@ def _lecuyer() -> dict[str, str]:
 
 def _fine_tuned() -> dict[str, str]:
     """Our networks, by part and noise: the first epoch with 80 % of the test images, where runs stop, and the last."""
-    found, moments = {}, {}
-    for row in recorded(pages.RESULTS / "finetune.jsonl"):
+    found, moments, rows = {}, {}, recorded(pages.RESULTS / "finetune.jsonl")
+    last = {(row["part"], row["noise"], row["seed"]): row for row in rows}  # one that went on is recorded again
+    for row in last.values():
         looks, kind = row["looks"], f"our {row['part']}, {row['noise']}"
         known = {"80": next(look for look in looks if look[5] >= 80), "end": looks[-1]}
         if row["stopped"]:

@@ -50,8 +50,8 @@ from policies import accuracy, planned_epsilon, spread  # noqa: E402
 from replay import curves  # noqa: E402
 
 LAYER, MOVED, NETWORK = "last layer", "last layer on moved images", "whole network"
-"""What is trained. The network sees images that are moved at random in each step. So the last layer is trained on moved
-images, too: the control that tells what training the rest has brought."""
+"""The parts that are trained. For the whole network images are moved at random in each step. The last layer on moved
+images is its control: it tells how much of a gain is due to moving them."""
 COPIES = 4
 """So many moved copies of each image, for the last layer: in each step one of them, drawn at random, is taken."""
 PARTS, NOISES = (LAYER, MOVED, NETWORK), ("noise 1", "falling noise")

@@ -335,7 +335,7 @@ class Consumer(Uncopyable):
         return not self.settled and now is not None and (now.claim, now.updates) == (self.claim, self.number)
 
     def _is_settled(self, now: ConsumerState | None, order: str, *, ended: bool) -> bool:
-        """Refuse a key that is no open training's with an earlier claim; and other people, as accounts go by order."""
+        """Refuse a key of another training or process, and other people by order; True: settled, and only read."""
         if now is None or (now.kind, now.analyst, now.purpose) != ("training", self._analyst, self._purpose):
             self._refuse("was used for another question, training, analyst or purpose: choose another")
         settled = ended and now.state == "settled"

@@ -177,7 +177,7 @@ class LedgerRun(Uncopyable, AbstractContextManager["LedgerRun"]):
             )
             self.settled = self._hold.settled
             if self.settled and digest(ended or ()) != self._ledger.consumers[on.key].model:
-                raise ArgumentError(f"key={on.key!r}: it is settled, and not with the model that is in the folder")
+                raise ArgumentError(f"key={on.key!r}: it is settled, not with the model of this folder: give its own")
         except BaseException:
             self._close()
             raise

@@ -226,8 +226,8 @@ class Trainer(OfModule):
                 opened = None if kept is None else Folder(kept.path, "Trainer", resume=kept.resume)
                 loaded = None if opened is None else stack.enter_context(closing(opened)).load()
                 on, ids, budget = self._ledger, records.ids if self._ledger else None, settings.budget
-                known: dict[str, Any] = {"begun": loaded is not None, "ended": self._ended(loaded)}
-                held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, **known)
+                kept_run: dict[str, Any] = {"begun": loaded is not None, "ended": self._ended(loaded)}
+                held = reserve_on_ledger(on, ids, budget, records.person_count, folder=opened, **kept_run)
                 self._held = None if held is None else stack.enter_context(held)
                 run = self._built(records, sampling, watch, shares, opened, interruptions, resumed=loaded is not None)
                 own = self._given if self._ledger is None and loaded is None else None
@@ -403,7 +403,7 @@ class Trainer(OfModule):
 
     def _resume(self, run: Run, loaded: Any) -> None:
         """Go on from what was loaded, if anything was; all processes with one model."""
-        if self._held is not None and self._held.settled:  # the folder is read, and not written
+        if self._held is not None and self._held.settled:  # the folder's state is only read
             run.folder = run.book.folder = None
             run.resume(*loaded)
             run.book.accounts = self._held.accounts(run.book.accounts)

@@ -245,8 +245,8 @@ def _row(run: CallbackView) -> dict[str, Any]:
         "noise_multiplier": run.noise_multiplier,
         "sample_rate": run.sample_rate,
     }
-    told = [*run.answers, *((step, "accuracy", share) for step, share in run.history.get("accuracy", []))]
-    return row | {name: answer for step, name, answer in told if step == run.step}
+    results = [*run.answers, *((step, "accuracy", share) for step, share in run.history.get("accuracy", []))]
+    return row | {name: value for step, name, value in results if step == run.step}
 
 
 class Log:

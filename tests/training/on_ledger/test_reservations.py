@@ -361,7 +361,7 @@ def test_a_killed_run_is_resumed_once(place, tmp_path):
 
 @pytest.mark.parametrize("died", [False, True])
 def test_a_settled_run_is_loaded_again_and_charges_nobody(place, tmp_path, died):
-    """Its model was paid for: whoever lost it has it from the folder, with its card; nothing more is released."""
+    """The folder gives the model, which people paid for, and its card; nothing more is released."""
     x, y = records()
     keep = training.RunFolder(tmp_path / "run", every=4, resume=True)
     with opened(place) as session:
@@ -432,16 +432,15 @@ def test_a_folder_with_another_model_than_the_settled_one_is_refused(tmp_path):
 
 
 def test_a_settled_run_that_counted_dropouts_is_loaded_and_does_not_count_again(tmp_path):
-    """What was booked for counting is paid, and no step is left to count at."""
+    """The price of counting is paid, and no step is left to count at."""
     x, y = records()
     with opened(tmp_path / "l") as session:
         on, watch = training.OnLedger(session.ledger, "m"), lambda people: Dropouts(people, Tree(20, 30.0))
-        given = {"folder": tmp_path / "run", "watch": watch}
         first = on_ledger(on, ONE, paid := network())
-        first.fit(x, y, IDS, **given)
+        first.fit(x, y, IDS, watch=watch, folder=tmp_path / "run")
         charged = spent(session.ledger)
         job = on_ledger(on, ONE, module := network())
-        job.fit(x, y, IDS, **given | {"folder": training.RunFolder(tmp_path / "run", resume=True)})
+        job.fit(x, y, IDS, watch=watch, folder=training.RunFolder(tmp_path / "run", resume=True))
         assert digest(list(module.parameters())) == digest(list(paid.parameters()))
         assert job.card() == first.card()
         np.testing.assert_array_equal(spent(session.ledger), charged)

@@ -200,7 +200,7 @@ class Shards:
             digest.update(b"" if numbers is False else numbers.tobytes())
         told = self._of_all(torch.tensor(list(digest.digest()), dtype=torch.uint8))
         if not all(torch.equal(each, told[0]) for each in told):
-            raise ArgumentError(f"group: {what} or coins differ in a process: give the same, torch.manual_seed(0)")
+            raise ArgumentError(f"group: {what} or coins differ between processes: give the same, torch.manual_seed(0)")
 
     def alike(self, what: str, value: Tensor) -> Tensor:
         """The first process's numbers, if all processes have the same people; Unsupported, in all: they are others."""
